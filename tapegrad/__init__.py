@@ -29,6 +29,11 @@ from tapegrad.autograd.grad_mode import is_grad_enabled as is_grad_enabled
 from tapegrad.autograd.grad_mode import is_inference_mode_enabled as is_inference_mode_enabled
 from tapegrad.autograd.grad_mode import no_grad as no_grad
 from tapegrad.autograd.grad_mode import set_grad_enabled as set_grad_enabled
+from tapegrad.control_flow import cond as cond
+from tapegrad.control_flow import fori_loop as fori_loop
+from tapegrad.control_flow import scan as scan
+from tapegrad.control_flow import switch as switch
+from tapegrad.control_flow import while_loop as while_loop
 from tapegrad.cuda.determinism import (
     are_deterministic_algorithms_enabled as are_deterministic_algorithms_enabled,
 )
@@ -66,12 +71,13 @@ __all__ = sorted({
     *_NAMES,
     "BatchError", "DetachedWarning", "Function", "RecordingError", "SerialLoopWarning", "Tape",
     "Tensor", "TransformError", "VerificationError", "are_deterministic_algorithms_enabled",
-    "autograd", "checkpoint_scan", "checkpointed", "cuda", "current_tape", "enable_grad", "fft",
-    "func", "grad", "hessian", "hvp", "inference_mode", "is_anomaly_check_nan_enabled",
-    "is_anomaly_enabled", "is_grad_enabled", "is_inference_mode_enabled", "jacfwd", "jacobian",
-    "jacrev", "jit", "jvp", "linalg", "linearize", "njit", "no_grad", "random", "set_grad_enabled",
-    "set_tape_limit", "special", "stats", "stop_gradient", "testing",
-    "use_deterministic_algorithms", "utils", "value_and_grad", "vjp", "vmap",
+    "autograd", "checkpoint_scan", "checkpointed", "cond", "cuda", "current_tape", "enable_grad",
+    "fft", "fori_loop", "func", "grad", "hessian", "hvp", "inference_mode",
+    "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "is_grad_enabled",
+    "is_inference_mode_enabled", "jacfwd", "jacobian", "jacrev", "jit", "jvp", "linalg",
+    "linearize", "njit", "no_grad", "random", "scan", "set_grad_enabled", "set_tape_limit",
+    "special", "stats", "stop_gradient", "switch", "testing", "use_deterministic_algorithms",
+    "utils", "value_and_grad", "vjp", "vmap", "while_loop",
 })  # fmt: skip
 
 

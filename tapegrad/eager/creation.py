@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.cuda import dlpack
-from tapegrad.cuda.array import HOST, DeviceArray, as_array
+from tapegrad.cuda.array import HOST, Array, DeviceArray, as_array
 from tapegrad.eager.batched import Batched, holds_batched
 from tapegrad.eager.batched_calls import made_like
 from tapegrad.eager.devices import from_dlpack as from_dlpack_of_device
@@ -16,7 +16,8 @@ from tapegrad.eager.devices import shared, to_device
 from tapegrad.eager.dispatch import holds_tracked, operand, passive, unwrap
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Tensor, wrap
-from tapegrad.eager.traced import Traced, example_of, refuse_traced
+from tapegrad.eager.traced import Traced, refuse_traced
+from tapegrad.eager.traced_calls import made_inside
 from tapegrad.ops.rearranging import rearranged
 from tapegrad.ops.shape import moveaxis
 
@@ -52,10 +53,17 @@ def tensor(data: Any, dtype: Any = None, requires_grad: bool = False, device: An
     elif is_of_device(data):
         result = passive(as_tensor(data, dtype)._a.copy())
     else:
-        result = passive(np.array(unwrap(data), dtype=dtype, order="C", subok=False))
+        result = _made(np.array(unwrap(data), dtype=dtype, order="C", subok=False))
     if device is not None:
         result = to_device(result, device)
     return result.requires_grad_() if requires_grad else result
+
+
+def _made(array: Array) -> Tensor:
+    """Return a tensor for a new array."""
+    if MODE.special and MODE.thread.trace is not None and type(array) is np.ndarray:
+        return made_inside(array)
+    return passive(array)
 
 
 def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
@@ -133,7 +141,7 @@ def _maker(name: str) -> Callable[..., Tensor]:
         if MODE.special and name.endswith("_like") and args and type(args[0]) is Batched:
             return made_like(function, args[0], args[1:], kwargs)
         if MODE.special and name.endswith("_like") and args and type(args[0]) is Traced:
-            args = (example_of(args[0]._node), *args[1:])  # for its shape and dtype
+            args = (args[0]._node.example, *args[1:])  # for its shape and dtype
         if name in _OF_VALUES:
             values = (*args[name.startswith("full") :], *kwargs.values())
             refuse_traced(values, f"{name} of a value that depends on the arguments")
@@ -144,7 +152,7 @@ def _maker(name: str) -> Callable[..., Tensor]:
                     f"write {_OF_VALUES[name]}{'' if what else ', or detach() it'}"
                 )
         plain = {key: unwrap(value) for key, value in kwargs.items()}
-        result = passive(as_array(make(*map(unwrap, args), **plain)))
+        result = _made(as_array(make(*map(unwrap, args), **plain)))
         if device is not None:
             result = to_device(result, device)
         return result.requires_grad_() if requires_grad else result

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.cuda.array import HOST, NAME, Array, DeviceArray, as_array, kind_of
-from tapegrad.eager import batched_calls, traced
+from tapegrad.eager import batched_calls, traced_calls
 from tapegrad.eager.batched import Batched, holds_batched
 from tapegrad.eager.duals import add_tangent, any_dual
 from tapegrad.eager.frames import (
@@ -114,7 +114,7 @@ def apply_op(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             named = dict(zip(op.arguments, values, strict=True))
             return batched_calls.apply(op, {**bound, **named})
         if MODE.thread.trace is not None and holds_traced((*bound.values(), values)):
-            return traced.apply(op, {**bound, **dict(zip(op.arguments, values, strict=True))})
+            return traced_calls.apply(op, {**bound, **dict(zip(op.arguments, values, strict=True))})
     parameters = {name: bound[name] for name in op.parameters}
     if isinstance(op, View):
         return apply_view(op, values[0], parameters)
@@ -158,7 +158,7 @@ def apply_view(op: View, x: Any, parameters: dict[str, Any]) -> Tensor:
         if type(x) is Batched:
             return batched_calls.apply(op, {"x": x, **parameters})
         if type(x) is Traced:
-            return traced.apply(op, {"x": x, **parameters})
+            return traced_calls.apply(op, {"x": x, **parameters})
     z = as_array(op.function(x._a, **parameters))
     result = Tensor()
     result._a = z
@@ -326,7 +326,7 @@ def apply_opaque(op: ArrayOp, bound: dict[str, Any]) -> Any:
     if MODE.special and MODE.thread.levels and holds_batched(bound.values()):
         return batched_calls.apply(op, bound)
     if MODE.special and MODE.thread.trace is not None and holds_traced(bound.values()):
-        return traced.apply(op, bound)
+        return traced_calls.apply(op, bound)
     active = Active(op, bound)
     if MODE.special and MODE.thread.observer is not None:
         parameters = {name: bound[name] for name in op.parameters}

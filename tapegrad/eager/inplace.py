@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 
 from tapegrad.cuda.array import Array, as_array, device_of
-from tapegrad.eager import batched_indices
+from tapegrad.eager import batched_indices, traced_calls, traced_writes
 from tapegrad.eager.batched import BatchError, holds_batched
 from tapegrad.eager.dispatch import apply_op, apply_opaque, apply_view, operand, owner_of, unwrap
 from tapegrad.eager.duals import any_dual, carry_tangent, is_dual, tangent_of, tangent_to_write
 from tapegrad.eager.frames import FRAMED, Active, OpFrame, RefusedFrame, append_record
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Meta, Tensor, wrap
-from tapegrad.eager.traced import IN_PLACE, refuse_traced
+from tapegrad.eager.traced import records
 from tapegrad.ops import indexing, piecewise
 from tapegrad.ops.array_kinds import ArrayOp
 from tapegrad.ops.batching import place_of_batch, shifted_index
@@ -211,7 +211,10 @@ def apply_inplace(op: Op | Composite, target: Tensor, *others: Any, **named: Any
         value = call(old, *[old if x is target else x for x in others], **named)
         write(held, batched_indices.value_for(target, value, level), op.name)
         return target
-    refuse_traced((target, *others), IN_PLACE)
+    if records((target, *others)):
+        call = op.function if isinstance(op, Composite) else op.public
+        traced_writes.write(target, call(target, *others, **named))
+        return target
     check_writable(target, op.name, *others)
     source: Any = target
     if not (isinstance(op, SweptOp) and op.saves_nothing) and _is_recorded(target, *others):
@@ -250,7 +253,9 @@ def write(target: Tensor, value: Any, what: str, keep: bool = False) -> Tensor:
         held, level = batched_indices.target_of(target, operand(value), what)
         write(held, batched_indices.value_for(target, operand(value), level), what, keep)
         return target
-    refuse_traced((target, value), IN_PLACE)
+    if records((target, value)):
+        traced_writes.write(target, value)
+        return target
     check_writable(target, what, value)
     return _overwrite(target, value, what, keep)
 
@@ -339,7 +344,9 @@ def assign_item(target: Tensor, index: Any, value: Any) -> None:
     if MODE.special and holds_batched((target, index, value)):
         _assign_batched(target, index, operand(value))
         return
-    refuse_traced((target, index, value), IN_PLACE)
+    if records((target, index, value)):
+        traced_writes.assign_item(target, index, operand(value))
+        return
     check_writable(target, "item assignment", value)
     index = unwrap_index(index)
     value = operand(value)
@@ -417,7 +424,8 @@ def read_item(source: Tensor, index: Any) -> Tensor:
     if not isinstance(index, (int, slice)):
         if MODE.special and holds_batched((index,)):
             return batched_indices.read_item(source, index)
-        refuse_traced((index,), "an index depends on the arguments")
+        if records((index,)) and traced_calls.is_unknown(index):
+            return traced_calls.read_item(source, index)
         index = unwrap_index(index)
     if indexing.is_basic(index):
         return apply_view(getitem, source, {"index": index})

@@ -19,7 +19,8 @@ from tapegrad.eager.dispatch import operand, unwrap
 from tapegrad.eager.fast_path import function_of
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Tensor, wrap
-from tapegrad.eager.traced import NotRecordedError, RecordingError, call, holds_traced
+from tapegrad.eager.traced import NotRecordedError, RecordingError, holds_traced
+from tapegrad.eager.traced_calls import call
 from tapegrad.ops import (  # noqa: F401 (importing them fills the table)
     complex,
     cumulative,

@@ -2,7 +2,12 @@
 
 While `tapegrad.jit` records a function, an argument is a `Traced`. It stands for the values of all
 calls: it has a shape and a dtype, but no array. An op of traced tensors is computed on examples,
-for the shape and the dtype of its result, and adds a `Node` to the recording.
+for the shape and the dtype of its result, and adds a `Node` to the recording. What is made inside
+of the function (``tg.zeros(3)``) is traced too, so that it can be written to, but its values are
+known.
+
+Values do not change: a write to a tensor gives it another node (`tapegrad.eager.traced_writes`).
+A view knows what it is a view of, and is computed again once that has another node.
 
 Code that asks for the values (an ``if``, ``float``, ``np.asarray``) raises `RecordingError`. What a
 recording cannot express, but ops on tensors can, raises `NotRecordedError`, which does not reach
@@ -13,21 +18,20 @@ from __future__ import annotations
 
 import linecache
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from tapegrad.eager.frames import is_own_file
 from tapegrad.eager.modes import MODE, ModeContext
-from tapegrad.eager.tensor import Tensor
-from tapegrad.ops.kinds import SweptOp
+from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.ops.op import Op
 
 _WAYS_OUT = (
-    "Use tapegrad.where to choose by values, pass what decides as an argument in static_argnums, "
-    "or write a loop for tapegrad.njit"
+    "Use tapegrad.where or tapegrad.cond to choose by values, tapegrad.while_loop for a loop, pass "
+    "what decides as an argument in static_argnums, or write a function for tapegrad.njit"
 )
 _CHOOSES = "chooses by the value of a traced tensor (if, while, and, or, assert)"
 _ASKS = "asks for the value of a traced tensor (float, int, item, numpy, a function of arrays)"
@@ -69,7 +73,7 @@ class Node:
     parameters
         The other arguments, by name.
     shape, dtype
-        Those of the value.
+        Those of the value; () and None for what has several results, which are nodes themselves.
     example
         The value when recorded; None afterwards, but for constants.
     """
@@ -79,7 +83,7 @@ class Node:
     def __init__(
         self,
         name: str,
-        example: np.ndarray,
+        example: np.ndarray | tuple[()],
         args: tuple[Any, ...] = (),
         parameters: dict[str, Any] | None = None,
         op: Op | None = None,
@@ -88,13 +92,39 @@ class Node:
         self.op = op
         self.args = args
         self.parameters = parameters or {}
-        self.shape = example.shape
-        self.dtype = example.dtype
-        self.example: np.ndarray | None = example
+        self.shape: tuple[int, ...] = ()
+        self.dtype: Any = None
+        self.example: Any = example
+        if not isinstance(example, tuple):
+            self.shape, self.dtype = example.shape, example.dtype
 
     def inputs(self) -> Iterator[Node]:
         """Yield the nodes that it is computed from."""
         return nodes_in((self.args, self.parameters))
+
+
+class Body:
+    """What is recorded inside of a loop or branch: a function of its own.
+
+    Parameters
+    ----------
+    nodes
+        Its values.
+    inputs
+        Its arguments.
+    outputs
+        Its results.
+    """
+
+    def __init__(self, nodes: list[Node], inputs: list[Node], outputs: list[Node]) -> None:
+        self.nodes = nodes
+        self.inputs = inputs
+        self.outputs = outputs
+
+
+def bodies_of(node: Node) -> list[Body]:
+    """Return the bodies of a loop or of branches; other values have none."""
+    return [*node.parameters.get("bodies", ())]
 
 
 def nodes_in(value: Any) -> Iterator[Node]:
@@ -110,40 +140,55 @@ def nodes_in(value: Any) -> Iterator[Node]:
 
 
 class Trace:
-    """A function that is being recorded.
+    """A function that is being recorded, or the body of a loop or branch of one.
+
+    Parameters
+    ----------
+    outer
+        What is recorded around it; None for a function.
 
     Attributes
     ----------
     nodes
         The values computed so far.
+    given
+        The values of the outer recording that it reads, and the arguments that stand for them.
     constants
         Nodes of arrays from outside, by their ids.
     captured
         The tensors from outside, which did not require grad.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, outer: Trace | None = None) -> None:
+        self.outer = outer
         self.nodes: list[Node] = []
-        self.constants: dict[int, Node] = {}
-        self.captured: list[Tensor] = []
+        self.given: dict[Node, Node] = {}
+        self.constants: dict[int, Node] = {} if outer is None else outer.constants
+        self.captured: list[Tensor] = [] if outer is None else outer.captured
         self.is_open = True
-        self._kept: list[Any] = []  # arrays from outside, whose ids must not be used again
+        # arrays from outside, whose ids must not be used again
+        self._kept: list[Any] = [] if outer is None else outer._kept
 
-    def add(self, node: Node) -> Traced:
-        """Add a value; return the tensor that stands for it."""
-        self.nodes.append(node)
+    def tensor(self, node: Node) -> Traced:
+        """Return a tensor that stands for a value."""
         made = Traced()
-        made._node = node
+        made._value = node
         made._trace = self
+        made._base = None
+        made._is_argument = node.name == "input"
         return made
+
+    def add(self, node: Node) -> Node:
+        """Add a value, unless it is known; return it."""
+        if node.name != "constant":
+            self.nodes.append(node)
+        return node
 
     def node_of(self, value: Any) -> Any:
         """Return the nodes of tensors and arrays, in lists too; other values are not changed."""
         kind = type(value)
         if kind is Traced:
-            if value._trace is not self:
-                raise RecordingError(ENDED)
-            return value._node
+            return self._node_of_traced(value)
         if kind in (list, tuple):
             return [*map(self.node_of, value)]
         if isinstance(value, Tensor):
@@ -156,6 +201,18 @@ class Trace:
         if isinstance(value, np.generic):
             return value.item() if value.dtype in (np.float64, np.int64, np.bool_) else value
         return value
+
+    def _node_of_traced(self, value: Traced) -> Node:
+        if not value._trace.is_open:
+            raise RecordingError(ENDED)
+        if value._trace is self or value._node.name == "constant":
+            return value._node
+        if self.outer is None:
+            raise RecordingError(ENDED)
+        outer = self.outer.node_of(value)
+        if outer not in self.given:
+            self.given[outer] = Node("input", outer.example)
+        return self.given[outer]
 
     def constant(self, array: np.ndarray) -> Node:
         """Return the node of an array from outside, which is copied.
@@ -173,21 +230,14 @@ def _same_elements(one: Any, other: np.ndarray) -> bool:
     return bool(one.shape == other.shape and one.tobytes() == other.tobytes())
 
 
-def _copied(value: Any) -> Any:
-    """Return a parameter with copies of arrays, which the function may write to afterwards."""
-    if type(value) in (list, tuple):
-        return type(value)(map(_copied, value))
-    return value.copy() if isinstance(value, np.ndarray) else value
-
-
 class record(ModeContext):  # noqa: N801
-    """The context in which a function is recorded in this thread."""
+    """The context in which a function, or a part of the one that is, is recorded in this thread."""
 
     def now(self) -> Any:
         return MODE.thread.trace
 
     def enter(self) -> Trace:
-        self._trace = Trace()
+        self._trace = Trace(MODE.thread.trace)
         MODE.set_trace(self._trace)
         return self._trace
 
@@ -197,36 +247,68 @@ class record(ModeContext):  # noqa: N801
 
 
 class Traced(Tensor):
-    """A value of a function that is recorded."""
+    """A value of a function that is recorded.
 
-    __slots__ = ("_node", "_trace")
+    Attributes
+    ----------
+    _value
+        Its node, when it was computed last.
+    _base, _view
+        What it is a view of, and which view, or None.
+    _shown
+        The node of the base then.
+    _is_argument
+        Whether it is an argument, which cannot be written to.
+    """
 
-    _node: Node
+    __slots__ = ("_base", "_is_argument", "_shown", "_trace", "_value", "_view")
+
+    _value: Node
     _trace: Trace
+    _base: Traced | None
+    _view: ShownAs
+    _shown: Node
+    _is_argument: bool
     _own = None
     _meta = None
+
+    @property
+    def _node(self) -> Node:
+        if self._base is not None:
+            base = self._base._node
+            if base is not self._shown:  # it was written to
+                self._value, self._shown = self._view.again(base), base
+        return self._value
+
+    def is_known(self) -> bool:
+        """Whether the values are the same in each call."""
+        return self._node.name == "constant"
 
     @property
     def _a(self) -> np.ndarray:
         if not self._trace.is_open:
             raise RecordingError(ENDED)
-        raise NotRecordedError("a function that needs the array of a tensor is called")
+        if not self.is_known():
+            raise NotRecordedError("a function that needs the array of a tensor is called")
+        shown = self._node.example.view()
+        shown.flags.writeable = False
+        return shown
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self._node.shape
+        return self._value.shape
 
     @property
     def ndim(self) -> int:
-        return len(self._node.shape)
+        return len(self._value.shape)
 
     @property
     def size(self) -> int:
-        return int(np.prod(self._node.shape, dtype=np.int64))
+        return int(np.prod(self._value.shape, dtype=np.int64))
 
     @property
     def dtype(self) -> np.dtype:
-        return self._node.dtype
+        return self._value.dtype
 
     @property
     def device(self) -> str:
@@ -234,29 +316,57 @@ class Traced(Tensor):
 
     @property
     def itemsize(self) -> int:
-        return self._node.dtype.itemsize
+        return self._value.dtype.itemsize
 
     @property
     def nbytes(self) -> int:
         return self.size * self.itemsize
 
     def __len__(self) -> int:
-        if not self._node.shape:
+        if not self._value.shape:
             raise TypeError("len() of a 0-d tensor")
-        return self._node.shape[0]
-
-    def __bool__(self) -> bool:
-        raise _depends_on_value(_CHOOSES) if self._trace.is_open else RecordingError(ENDED)
+        return self._value.shape[0]
 
     def __repr__(self) -> str:
-        return f"Traced({self._node.name}, shape={self.shape}, dtype={self.dtype})"
+        return f"Traced({self._value.name}, shape={self.shape}, dtype={self.dtype})"
 
-    def _refuse_value(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refuse: the value may differ between calls."""
-        raise _depends_on_value(_ASKS) if self._trace.is_open else RecordingError(ENDED)
+    def _values(self, what: str) -> Tensor:
+        """Return a tensor with the values if they are known."""
+        if not self._trace.is_open:
+            raise RecordingError(ENDED)
+        if not self.is_known():
+            raise _depends_on_value(what)
+        return wrap(self._node.example.copy())
 
-    __float__ = __int__ = __index__ = __complex__ = _refuse_value
-    numpy = item = tolist = __array__ = _refuse_value
+    def __bool__(self) -> bool:
+        return bool(self._values(_CHOOSES))
+
+    def __float__(self) -> float:
+        return float(self._values(_ASKS))
+
+    def __int__(self) -> int:
+        return int(self._values(_ASKS))
+
+    def __index__(self) -> int:
+        return self._values(_ASKS).__index__()
+
+    def __complex__(self) -> complex:
+        return complex(self._values(_ASKS))
+
+    def numpy(self) -> np.ndarray:
+        """Return a copy of the values if they are known."""
+        return self._values(_ASKS).numpy()
+
+    def item(self, *index: int) -> Any:
+        """Return a number if it is known."""
+        return self._values(_ASKS).item(*index)
+
+    def tolist(self) -> Any:
+        """Return the values as lists if they are known."""
+        return self._values(_ASKS).tolist()
+
+    def __array__(self, *args: Any, **kwargs: Any) -> np.ndarray:
+        return np.array(self._values(_ASKS)._a, *args, **{**kwargs, "copy": None})
 
     def __array_ufunc__(self, *args: Any, **kwargs: Any) -> Any:
         if MODE.thread.trace is None:  # ops do not look for traced tensors then
@@ -276,8 +386,10 @@ class Traced(Tensor):
         return stopped(self)
 
     def clone(self) -> Tensor:
-        """Return the tensor itself: it is never written to."""
-        return self
+        """Return a tensor with the same value, to which writes have no effect on this one."""
+        made = self._trace.tensor(self._node)
+        made._is_argument = False
+        return made
 
     copy = clone
 
@@ -285,13 +397,29 @@ class Traced(Tensor):
         """Refuse: a recorded function computes values and nothing else."""
         if not self._trace.is_open:
             raise RecordingError(ENDED)
-        raise NotRecordedError("the graph of a tensor is used, or a tensor is changed in place")
+        raise NotRecordedError("the graph of a tensor is used, or its shape is changed in place")
 
-    requires_grad_ = backward = __deepcopy__ = __setitem__ = _refuse
+    requires_grad_ = backward = __deepcopy__ = _refuse
     register_hook = register_post_accumulate_grad_hook = retain_grad = detach_ = _refuse
     resize_ = squeeze_ = swapaxes_ = t_ = transpose_ = unsqueeze_ = expand_dims_ = _refuse
     grad = grad_fn = output_nr = data = retains_grad = property(_refuse, _refuse)
     requires_grad = is_leaf = property(_refuse, _refuse)
+
+
+class ShownAs(NamedTuple):
+    """How a view shows another tensor.
+
+    Attributes
+    ----------
+    again
+        Computes the view from the node of the base.
+    written
+        Computes the node of the base from this and that of the view, after a write to the view;
+        None if writes to such a view are not recorded.
+    """
+
+    again: Callable[[Node], Node]
+    written: Callable[[Node, Node], Node] | None
 
 
 def holds_traced(values: Iterable[Any]) -> bool:
@@ -307,9 +435,14 @@ def holds_traced(values: Iterable[Any]) -> bool:
     return False
 
 
+def records(values: Iterable[Any]) -> bool:
+    """Whether a function is recorded, and one of some values stands for one of its."""
+    return bool(MODE.special) and MODE.thread.trace is not None and holds_traced(values)
+
+
 def refuse_traced(values: Iterable[Any], what: str) -> None:
     """Raise if one of some values is traced, where a recording has no form for that."""
-    if MODE.special and MODE.thread.trace is not None and holds_traced(values):
+    if records(values):
         raise NotRecordedError(what)
 
 
@@ -320,54 +453,16 @@ def example_of(value: Any) -> Any:
     return [*map(example_of, value)] if type(value) is list else value
 
 
-def apply(op: Op, bound: dict[str, Any]) -> Any:
-    """Record an op of which an argument is traced; return what stands for its result."""
-    trace = MODE.thread.trace
-    args = tuple(trace.node_of(bound[name]) for name in op.arguments)
-    parameters = {name: _copied(bound[name]) for name in op.parameters}
-    if holds_traced(parameters.values()):
-        raise NotRecordedError(f"an argument of {op.name} that is no array depends on others")
-    examples = [*map(example_of, args)]
-    compute = op.forward if isinstance(op, SweptOp) else op.function
-    with np.errstate(all="ignore"):
-        found = compute(*examples, **parameters)
-    if isinstance(found, tuple):
-        raise NotRecordedError(f"{op.name} has several results")
-    return _finished(trace, Node(op.name, np.asarray(found), args, parameters, op))
-
-
-def call(name: str, compute: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Record the call of another function; return what stands for its result.
-
-    Parameters
-    ----------
-    name
-        Its public name.
-    compute
-        Computes it on arrays.
-    args, kwargs
-        The arguments of the call.
-    """
-    trace = MODE.thread.trace
-    given = tuple(map(trace.node_of, args))
-    if holds_traced(kwargs.values()):
-        raise NotRecordedError(f"an argument of {name} by name depends on others")
-    with np.errstate(all="ignore"):
-        found = compute(*map(example_of, given), **kwargs)
-    if isinstance(found, (tuple, list)):
-        raise NotRecordedError(f"{name} has several results")
-    return _finished(trace, Node(name, np.asarray(found), given, kwargs))
-
-
-def _finished(trace: Trace, node: Node) -> Traced:
-    made = trace.add(node)
-    return made if MODE.recording else stopped(made)
-
-
 def stopped(x: Traced) -> Traced:
-    """Return a value that derivatives do not pass."""
+    """Return a value that derivatives do not pass, as a view."""
     node = x._node
-    assert node.example is not None
-    if node.dtype.kind != "f" or node.name == "stop_gradient":
+    if node.dtype.kind != "f" or node.name in ("stop_gradient", "constant"):
         return x
-    return x._trace.add(Node("stop_gradient", node.example, (node,)))
+    trace = MODE.thread.trace
+
+    def again(base: Node) -> Node:
+        return trace.add(Node("stop_gradient", base.example, (trace.node_of(x),)))
+
+    made = trace.tensor(again(node))
+    made._base, made._view, made._shown = x, ShownAs(again, None), node
+    return made

@@ -100,7 +100,7 @@ def lstsq(a, b, rcond=None):
     return x, residuals, count, s
 
 
-@public("cond", "linalg.cond")
+@public("linalg.cond")
 @composite
 def cond(x, p=None):
     """Condition number of matrices, in a norm of numpy.linalg.norm."""

@@ -24,6 +24,8 @@ class Form(enum.Enum):
     SUM = enum.auto()  # added up in the loop that computes the elements
     ROWS = enum.auto()  # a reduction of rows of an array
     CALL = enum.auto()  # computed by a function of arrays
+    PART = enum.auto()  # one of several results
+    BLOCK = enum.auto()  # a loop or a branch
 
 
 _OPERATORS = {
@@ -43,7 +45,16 @@ _BOUNDS = {"at_least": ">=", "at_most": "<="}
 _OF_BOOLEANS = {"logical_and": "&", "logical_or": "|", "bitwise_and": "&", "bitwise_or": "|"}
 _TESTS = ("isfinite", "isinf", "isnan")
 _OF_INTEGERS = ("add", "subtract", "multiply", "negative", "positive", "where")
-_VIEWS = ("getitem", "transpose", "matrix_transpose", "broadcast_to", "gather", "reshape")
+_VIEWS = (
+    "getitem",
+    "item_at",
+    "transpose",
+    "matrix_transpose",
+    "broadcast_to",
+    "gather",
+    "reshape",
+)
+BLOCKS = ("for_loop", "while_loop", "switch")
 _ROWS = ("max", "min", "logsumexp")
 
 
@@ -51,6 +62,10 @@ def form_of(node: Node) -> Form:
     """Return what a value is in compiled code."""
     if node.name in ("input", "constant"):
         return Form.GIVEN
+    if node.name == "item":
+        return Form.PART
+    if node.name in BLOCKS:
+        return Form.BLOCK
     kind = node.op.kind if node.op is not None else ""
     if kind == "elementwise" or node.name == "stop_gradient" or _is_test(node):
         return Form.MAP
@@ -69,6 +84,8 @@ def form_of(node: Node) -> Form:
 
 def check_dtype(node: Node) -> None:
     """Raise if compiled code computes values of a dtype differently from NumPy."""
+    if node.dtype is None:
+        return
     if node.dtype not in (FLOAT, INTEGER, BOOLEAN):
         raise NotRecordedError(f"{node.name} has dtype {node.dtype}")
     if node.name in ("input", "constant"):
@@ -176,8 +193,7 @@ def place_in_base(node: Node, index: list[str]) -> list[Any]:
 
     Parts of it may be pairs of an array and the index of the element that is the part.
     """
-    (base,) = node.args
-    shape = base.shape
+    shape = node.args[0].shape
     if node.name == "transpose":
         axes = node.parameters["axes"]
         order = [*range(len(shape))][::-1] if axes is None else [a % len(shape) for a in axes]
@@ -186,7 +202,8 @@ def place_in_base(node: Node, index: list[str]) -> list[Any]:
         return [*index[:-2], index[-1], index[-2]]
     if node.name == "broadcast_to":
         return aligned(shape, index)
-    return place_of_item(shape, node.parameters["index"], index)
+    given = node.args[1] if node.name == "item_at" else node.parameters["index"]
+    return place_of_item(shape, given, index)
 
 
 def aligned(shape: tuple[int, ...], index: list[str]) -> list[str]:
@@ -196,35 +213,79 @@ def aligned(shape: tuple[int, ...], index: list[str]) -> list[str]:
 
 
 def place_of_item(shape: tuple[int, ...], given: Any, index: list[str]) -> list[Any]:
-    """Return the index, in an array of a shape, of an element of what an index of it gives."""
-    parts = list(given) if type(given) is tuple else [given]
-    arrays = [part for part in parts if isinstance(part, (np.ndarray, list))]
-    if len(arrays) > 1 or any(np.asarray(part).dtype.kind not in "iu" for part in arrays):
-        raise NotRecordedError("an index with several arrays, or of booleans")
-    if arrays and any(isinstance(part, (int, np.integer)) for part in parts):
-        raise NotRecordedError("an index with an array and a number")
-    count = sum(part is not None and part is not Ellipsis for part in parts)
-    if Ellipsis not in [part for part in parts if not isinstance(part, np.ndarray)]:
-        parts.append(Ellipsis)
-    found: list[Any] = []
+    """Return the index, in an array of a shape, of an element of what an index of it gives.
+
+    Parameters
+    ----------
+    shape
+        The shape of the array.
+    given
+        The index of the array: NumPy's, or a list with nodes for parts that are computed.
+    index
+        The index of the element in what this gives.
+    """
+    parts = _expanded(shape, given)
+    advanced = [k for k, part in enumerate(parts) if _is_array(part)]
+    if advanced:  # numbers are broadcast with the arrays
+        advanced = [k for k, p in enumerate(parts) if _is_array(p) or _is_number(p)]
+    count = max([len(parts[k].shape) for k in advanced if _is_array(parts[k])], default=0)
     left = list(index)
-    for part in parts:
+    own: list[str] | None = None
+    if advanced and advanced[-1] - advanced[0] >= len(advanced):  # they are not side by side
+        own, left = left[:count], left[count:]
+    found: list[Any] = []
+    for k, part in enumerate(parts):
         if part is None:
             left.pop(0)
-        elif part is Ellipsis:
-            rest = len(shape) - count
-            found += left[:rest]
-            left = left[rest:]
         elif isinstance(part, slice):
             start, _, step = part.indices(shape[len(found)])
             at = left.pop(0)
             at = at if step == 1 else f"{step} * {at}"
             found.append(f"{start} + {at}" if start else at)
-        elif isinstance(part, (np.ndarray, list)):
-            array = np.asarray(part, np.int64)
-            array = np.where(array < 0, array + shape[len(found)], array)
-            own, left = left[: array.ndim], left[array.ndim :]
-            found.append((array, own))
         else:
-            found.append(str(int(part) % shape[len(found)]))
+            if own is None and k in advanced:
+                own, left = left[:count], left[count:]
+            if isinstance(part, Node) or _is_array(part):
+                found.append((part, aligned(part.shape, own or [])))
+            else:
+                found.append(str(int(part) % shape[len(found)]))
     return found
+
+
+def _expanded(shape: tuple[int, ...], given: Any) -> list[Any]:
+    """Return the parts of an index, one for each axis and each new one."""
+    made: list[Any] = []
+    for part in list(given) if type(given) is tuple or _holds_node(given) else [given]:
+        part = np.asarray(part) if type(part) is list else part
+        if isinstance(part, (bool, np.bool_)):
+            raise NotRecordedError("an index that is True or False")
+        is_mask = isinstance(part, np.ndarray) and part.dtype == np.bool_
+        made += np.nonzero(part) if is_mask else [part]
+    if not any(part is Ellipsis for part in made):
+        made.append(Ellipsis)
+    at = next(k for k, part in enumerate(made) if part is Ellipsis)
+    rest = len(shape) - sum(part is not None for part in made) + 1
+    made[at : at + 1] = [slice(None)] * rest
+    axis = 0
+    for k, part in enumerate(made):
+        if isinstance(part, np.ndarray):
+            if part.dtype.kind not in "iu":
+                raise NotRecordedError(f"an index of dtype {part.dtype}")
+            array = part.astype(np.int64)
+            made[k] = np.where(array < 0, array + shape[axis], array)
+        axis += part is not None
+    return made
+
+
+def _holds_node(given: Any) -> bool:
+    return type(given) is list and any(isinstance(part, Node) for part in given)
+
+
+def _is_array(part: Any) -> bool:
+    return isinstance(part, (np.ndarray, Node)) and len(part.shape) > 0
+
+
+def _is_number(part: Any) -> bool:
+    if isinstance(part, (Node, np.ndarray)):
+        return not part.shape
+    return isinstance(part, (int, np.integer))

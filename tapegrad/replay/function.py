@@ -43,6 +43,7 @@ _FUNCTIONS = (
 
 
 _DERIVATIVES = (grad, hvp, jacfwd, jacobian, jvp, value_and_grad)
+_MOST_ITERATIONS = 1000  # of a Python loop, after which it is worth a warning
 _MANY = 8  # recordings of a function, after which the next one is worth a warning
 
 
@@ -336,13 +337,15 @@ class _Call:
             raise NotRecordedError("an argument is on a device")
         with enable_grad(), record() as trace:
             inputs = [Node("input", np.array(plain(leaf))) for leaf in self.leaves]
-            traced = [trace.add(node) for node in inputs]
+            traced = [*map(trace.tensor, inputs)]
             args, kwargs = self.arguments(traced)
             found = self.jitted.function(*args, **kwargs)
             leaves, compiled.build = tree(found, "jit: the result")
             outputs: list[Node] = []
             for leaf in leaves:
-                if type(leaf) is Traced:
+                if type(leaf) is Traced and leaf.is_known():
+                    compiled.results.append((None, wrap(leaf.numpy())))
+                elif type(leaf) is Traced:
                     compiled.results.append((len(outputs), None))
                     outputs.append(trace.node_of(leaf))
                 elif isinstance(leaf, Tensor) and leaf._is_tracked:
@@ -351,12 +354,18 @@ class _Call:
                     compiled.results.append((None, leaf))
         if not outputs:
             raise NotRecordedError("no result depends on the arguments")
-        compiled.is_single = type(found) is Traced
-        program = Program(trace, inputs, outputs)
+        compiled.is_single = type(found) is Traced and not found.is_known()
+        program = Program(trace.nodes, inputs, outputs)
         writer = Writer(program)
-        compiled.text, compiled.loops = writer.text, writer.nests
-        compiled.constants, compiled.captured = writer.constants, trace.captured
-        compiled.function = compiled_text(writer.text)
+        if writer.most > _MOST_ITERATIONS:
+            warnings.warn(
+                f"{self.jitted!r} has {writer.most} equal iterations of a Python loop, which all "
+                "are recorded; tapegrad.scan or fori_loop records one",
+                stacklevel=6,
+            )
+        compiled.text, compiled.loops = writer.source, writer.text.nests
+        compiled.constants, compiled.captured = writer.text.constants, trace.captured
+        compiled.function = compiled_text(writer.source)
         try:
             compiled.function(*self.arrays(), *compiled.constants)
         except TransformError as error:

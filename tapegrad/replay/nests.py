@@ -2,42 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 from tapegrad.eager.traced import Node
 from tapegrad.replay.forms import aligned, axes_of, expression, kind_of, number
 from tapegrad.replay.repeats import Repeat
-
-
-class Target(Protocol):
-    """What a loop nest is written to: the function around it (`tapegrad.replay.writer`)."""
-
-    names: dict[Node, str]
-    stored: set[Node]
-    nests: int
-
-    def fresh(self, stem: str) -> str:
-        """Return a name that is not used."""
-
-    def line(self, text: str) -> None:
-        """Write a line."""
-
-    def shape(self, shape: tuple[int, ...]) -> str:
-        """Return the text of the shape of a new array."""
-
-    def element(self, node: Node, index: list[str]) -> str:
-        """Return the text of an element of a value."""
-
-    def loops(
-        self,
-        shape: tuple[int, ...],
-        index: list[str],
-        depth: int,
-        before: dict[int, list[str]],
-        after: dict[int, list[str]],
-        inside: list[str],
-    ) -> None:
-        """Write loops over a shape, with lines before, inside and after them."""
+from tapegrad.replay.text import Text
 
 
 class Nest:
@@ -45,16 +15,16 @@ class Nest:
 
     Parameters
     ----------
-    writer
-        What writes the program.
+    text
+        What they are written to.
     shape
         The shape.
     """
 
-    def __init__(self, writer: Target, shape: tuple[int, ...]) -> None:
-        self.writer = writer
+    def __init__(self, text: Text, shape: tuple[int, ...]) -> None:
+        self.text = text
         self.shape = shape
-        self.index = [writer.fresh("i") if extent != 1 else "0" for extent in shape]
+        self.index = text.index(shape)
         self.before: dict[int, list[str]] = {}  # lines before the loops at some depth
         self.after: dict[int, list[str]] = {}
         self.inside: list[str] = []
@@ -65,7 +35,7 @@ class Nest:
 
     def write(self, maps: list[Node], sums: list[Node], repeat: Repeat | None = None) -> None:
         """Write the loops that compute values and add up sums."""
-        writer = self.writer
+        text = self.text
         if repeat is None:
             self._maps(maps)
         else:
@@ -78,24 +48,24 @@ class Nest:
             self.inside.append(f"{array}[{', '.join(self.index)}] = {self.local[node]}")
         if not self.shape:
             for line in self.inside:
-                writer.line(line)
+                text.line(line)
         elif self.inside:
-            writer.nests += 1
+            text.nests += 1
             for line in self.before.get(0, ()):
-                writer.line(line)
-            writer.loops(self.shape, self.index, 0, self.before, self.after, self.inside)
+                text.line(line)
+            text.loops(self.shape, self.index, self.inside, self.before, self.after)
 
     def _maps(self, nodes: list[Node], indent: str = "") -> None:
-        writer = self.writer
+        text = self.text
         for node in nodes:
             args = [self._argument(arg, indent) for arg in node.args]
-            name = self.local[node] = writer.fresh("v")
+            name = self.local[node] = text.fresh("v")
             self.inside.append(f"{indent}{name} = {expression(node, args)}")
             if not self.shape:
-                writer.names[node] = name
-            elif node in writer.stored and not indent:
-                array = writer.names[node] = writer.fresh("z")
-                made = f"{array} = np.empty({writer.shape(self.shape)}{kind_of(node)})"
+                text.names[node] = name
+            elif node in text.stored and not indent:
+                array = text.names[node] = text.fresh("z")
+                made = text.empty(array, self.shape, kind_of(node))
                 self.before.setdefault(0, []).append(made)
                 self.inside.append(f"{array}[{', '.join(self.index)}] = {name}")
 
@@ -114,12 +84,12 @@ class Nest:
                 self._load(arg, aligned(arg.shape, self.index))
         names = []
         for own in repeat.carried:
-            name = self.writer.fresh("k")
+            name = self.text.fresh("k")
             before = maps[start - period + own]
             self.inside.append(f"{name} = {self.local[before]}")
             self.local[before] = name
             names.append(name)
-        self.inside.append(f"for {self.writer.fresh('i')} in range({repeat.count}):")
+        self.inside.append(f"for {self.text.fresh('i')} in range({repeat.count}):")
         self._maps(once, "    ")
         last = maps[repeat.end - period : repeat.end]
         for own, name in zip(repeat.carried, names, strict=True):
@@ -127,47 +97,47 @@ class Nest:
         for own, name in zip(repeat.carried, names, strict=True):
             self.local[last[own]] = name
             if not self.shape:
-                self.writer.names[last[own]] = name
+                self.text.names[last[own]] = name
 
     def _sum(self, node: Node, value: str) -> None:
         """Write a sum over axes."""
-        writer, shape, index = self.writer, self.shape, self.index
+        text, shape, index = self.text, self.shape, self.index
         axes = axes_of(node)
         keeps = node.parameters["keepdims"]
         kept = [k for k in range(len(shape)) if k not in axes]
         place = ["0" if k in axes else index[k] for k in range(len(shape)) if keeps or k in kept]
-        total, kind = writer.fresh("s"), kind_of(node)
+        total, kind = text.fresh("s"), kind_of(node)
         first = min(axes)
         if all(k < first for k in kept):  # the last axes
             self.before.setdefault(first, []).append(f"{total} = {'0' if kind else '0.0'}")
             self.inside.append(f"{total} += {value}")
             if not node.shape:
-                writer.names[node] = total
+                text.names[node] = total
                 return
-            array = writer.fresh("z")
-            made = f"{array} = np.empty({writer.shape(node.shape)}{kind})"
+            array = text.fresh("z")
+            made = text.empty(array, node.shape, kind)
             self.after.setdefault(first, []).append(f"{array}[{', '.join(place)}] = {total}")
         else:
-            array = writer.fresh("z")
-            made = f"{array} = np.zeros({writer.shape(node.shape)}{kind})"
+            array = text.fresh("z")
+            made = f"{array} = np.zeros({text.shape(node.shape)}{kind})"
             self.inside.append(f"{array}[{', '.join(place)}] += {value}")
         self.before.setdefault(0, []).insert(0, made)
-        writer.names[node] = array
+        text.names[node] = array
 
     def _load(self, node: Node, index: list[str], indent: str = "") -> str:
         """Return the text of an element of a value, in an iteration."""
         if node in self.local:
             return self.local[node]
         if node in self.states:
-            text = f"{self.states[node]}[{', '.join(index)}]"
+            element = f"{self.states[node]}[{', '.join(index)}]"
         else:
-            text = self.writer.element(node, index)
-        if not text.endswith("]"):
-            return text
-        if text not in self._loads:
-            name = self.writer.fresh("e")
-            self.inside.append(f"{indent}{name} = {text}")
+            element = self.text.element(node, index)
+        if not element.endswith("]"):
+            return element
+        if element not in self._loads:
+            name = self.text.fresh("e")
+            self.inside.append(f"{indent}{name} = {element}")
             if indent:  # it is not known after the loop
                 return name
-            self._loads[text] = name
-        return self._loads[text]
+            self._loads[element] = name
+        return self._loads[element]

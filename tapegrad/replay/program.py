@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.eager.traced import Node, Trace
+from tapegrad.eager.traced import Node, bodies_of
 
 
 class Program:
@@ -15,8 +15,8 @@ class Program:
 
     Parameters
     ----------
-    trace
-        The recording.
+    recorded
+        The values, in the order in which they were recorded.
     inputs
         Its arguments.
     outputs
@@ -32,33 +32,32 @@ class Program:
         The computed values, each after those that it consists of.
     recorded
         How many values were recorded.
+    bodies
+        The bodies of its loops and branches.
     """
 
-    def __init__(self, trace: Trace, inputs: list[Node], outputs: list[Node]) -> None:
+    def __init__(self, recorded: list[Node], inputs: list[Node], outputs: list[Node]) -> None:
         self.inputs = inputs
-        self.recorded = len(trace.nodes) - len(inputs)
+        self.recorded = len(recorded)
         same: dict[Node, Node] = {}  # the value that stands for an equal one
         known: dict[Any, Node] = {}
-        for node in trace.nodes:
+        for node in recorded:
             node.args = _replaced(node.args, same)
-            key = id(node) if node.name == "input" else _key(node)
+            key = _key(node)
             first = known.setdefault(key, node)
             if first is not node:
                 same[node] = first
         self.outputs = [same.get(node, node) for node in outputs]
         live = _reached(self.outputs)
-        self.nodes = [n for n in trace.nodes if n in live and n.name != "input" and n not in same]
-        self.constants = [n for n in live if n.name == "constant"]
-        for node in (*trace.nodes, *inputs):
+        self.nodes = [node for node in recorded if node in live and node not in same]
+        self.constants = [node for node in live if node.name == "constant"]
+        self.bodies = {
+            body: Program(body.nodes, body.inputs, body.outputs)
+            for node in self.nodes
+            for body in bodies_of(node)
+        }
+        for node in (*recorded, *inputs):
             node.example = None
-
-    def users(self) -> dict[Node, list[Node]]:
-        """Return the nodes that read each node."""
-        found: dict[Node, list[Node]] = {}
-        for node in self.nodes:
-            for read in dict.fromkeys(node.inputs()):
-                found.setdefault(read, []).append(node)
-        return found
 
 
 def _reached(outputs: Iterable[Node]) -> dict[Node, None]:

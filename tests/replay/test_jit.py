@@ -271,21 +271,9 @@ class TestRefused:
             tg.jit(times)(np.ma.masked_array(V, V > 0), 2.0)
 
 
-def in_place(x):
-    out = tg.zeros(3)
-    out[0] = x[0, 0]
-    return out
-
-
-def augmented(x):
-    y = x * 1.0
-    y += 1.0
-    return y
-
-
-def several(x):
-    q, r = tg.linalg.qr(x)
-    return q @ r
+def write_to_argument(x):
+    x[0] = 1.0
+    return x * 2.0
 
 
 class Doubled(tg.Function):
@@ -299,10 +287,9 @@ class Doubled(tg.Function):
 
 
 OP_BY_OP = {
-    "in place": (in_place, "changed in place"),
-    "augmented": (augmented, "changed in place"),
-    "several results": (several, "qr has several results"),
-    "boolean index": (lambda x: x[x > 0.5], "an index depends"),
+    "a write to an argument": (write_to_argument, "an argument is changed in place"),
+    "several results": (lambda x: tg.linalg.eig(x[:3])[0].real, "several results"),
+    "boolean index": (lambda x: x[x > 0.5], "an index of dtype bool depends"),
     "derivative": (lambda x: tg.grad(lambda y: tg.sum(y**3))(x), "a derivative is computed"),
     "function": (lambda x: Doubled.apply(x), "the Function Doubled is applied"),
     "asks whether it is recorded": (lambda x: x * (1.0 + x.requires_grad), "graph of a tensor"),
@@ -314,9 +301,9 @@ class TestOpByOp:
     @pytest.mark.parametrize("name", OP_BY_OP)
     def test_equal(self, name):
         function, reason = OP_BY_OP[name]
-        assert reason in how(function, X)
-        assert_equal(tg.jit(function)(X), function(tg.tensor(X)))
-        if name != "boolean index":
+        assert reason in how(function, X.copy())
+        assert_equal(tg.jit(function)(X.copy()), function(tg.tensor(X)))
+        if name not in ("boolean index", "a write to an argument", "several results"):
             weights = np.cos(np.arange(function(tg.tensor(X)).size))
             found, expected = (
                 tg.grad(lambda x, f=f: tg.sum(f(x).reshape(-1) * weights))(X)

@@ -1,0 +1,306 @@
+"""Ops and functions of traced tensors: what is computed is recorded.
+
+A computation is a `Step`. It is done with examples, for the shape and the dtype of its result, and
+again when a tensor that its result is a view of was written to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tapegrad.eager.modes import MODE
+from tapegrad.eager.traced import (
+    ENDED,
+    Node,
+    NotRecordedError,
+    RecordingError,
+    ShownAs,
+    Trace,
+    Traced,
+    stopped,
+)
+from tapegrad.ops import indexing, shape
+from tapegrad.ops.kinds import SweptOp
+from tapegrad.ops.op import TABLE, Op
+
+
+class Step(NamedTuple):
+    """A computation that is recorded.
+
+    Attributes
+    ----------
+    name
+        The op or function.
+    compute
+        Computes it on arrays.
+    parameters
+        Arguments by name, which do not depend on those of the recorded function.
+    op
+        The op; None for other functions.
+    """
+
+    name: str
+    compute: Callable[..., Any]
+    parameters: dict[str, Any]
+    op: Op | None = None
+
+    def node(self, trace: Trace, args: tuple[Any, ...]) -> Node:
+        """Record it for arguments: nodes, numbers and lists of these. Return its result."""
+        with np.errstate(all="ignore"):
+            found = self.compute(*map(example_of, args), **self.parameters)
+        if isinstance(found, (tuple, list)):
+            raise NotRecordedError(f"{self.name} has several results")
+        example = np.asarray(found)
+        if _are_known(args):
+            return Node("constant", example)
+        return trace.add(Node(self.name, example, args, self.parameters, self.op))
+
+    def nodes(self, trace: Trace, args: tuple[Any, ...]) -> tuple[Any, list[Node]]:
+        """Record it for arguments; return what it returns for the examples, and its results."""
+        with np.errstate(all="ignore"):
+            found = self.compute(*map(example_of, args), **self.parameters)
+        examples = [np.asarray(part) for part in found]
+        if _are_known(args):
+            return found, [Node("constant", example) for example in examples]
+        whole = trace.add(Node(self.name, (), args, self.parameters, self.op))
+        return found, [
+            trace.add(Node("item", example, (whole,), {"number": number}))
+            for number, example in enumerate(examples)
+        ]
+
+
+def example_of(value: Any) -> Any:
+    """Return a value with the examples of nodes in place of these."""
+    if isinstance(value, Node):
+        return value.example
+    return [*map(example_of, value)] if type(value) is list else value
+
+
+def _are_known(args: Iterable[Any]) -> bool:
+    """Whether some arguments do not depend on those of the recorded function."""
+    return all(
+        node.name == "constant" if isinstance(node, Node) else type(node) is not list
+        for node in args
+        for node in (node if type(node) is list else [node])
+    )
+
+
+def known(value: Any, what: str) -> Any:
+    """Return a parameter, with copies of arrays, which the function may write to afterwards.
+
+    Raises
+    ------
+    NotRecordedError
+        If it depends on the arguments of the recorded function; `what` says what it is.
+    """
+    if type(value) in (list, tuple):
+        return type(value)(known(item, what) for item in value)
+    if type(value) is dict:
+        return {name: known(item, what) for name, item in value.items()}
+    if type(value) is Traced:
+        if not value.is_known():
+            raise NotRecordedError(f"{what} depends on others")
+        return value._node.example.copy()
+    return value.copy() if isinstance(value, np.ndarray) else value
+
+
+def apply(op: Op, bound: dict[str, Any]) -> Any:
+    """Record an op of which an argument is traced; return what stands for its result."""
+    what = f"an argument of {op.name} that is no array"
+    parameters = {name: known(bound[name], what) for name in op.parameters}
+    compute = op.forward if isinstance(op, SweptOp) else op.function
+    step = Step(op.name, compute, parameters, op)
+    return _recorded(step, tuple(bound[name] for name in op.arguments))
+
+
+def call(name: str, compute: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Record the call of another function; return what stands for its result.
+
+    Parameters
+    ----------
+    name
+        Its public name.
+    compute
+        Computes it on arrays.
+    args, kwargs
+        The arguments of the call.
+    """
+    kwargs = known(kwargs, f"an argument of {name} by name")
+    return _recorded(Step(name, compute, kwargs), args)
+
+
+def _recorded(step: Step, given: tuple[Any, ...]) -> Any:
+    """Record a step; return what stands for its result."""
+    trace: Trace | None = MODE.thread.trace
+    if trace is None:
+        raise RecordingError(ENDED)
+    args = tuple(map(trace.node_of, given))
+    if step.op is not None and step.op.name in _SEVERAL:
+        found, nodes = step.nodes(trace, args)
+        made = [_marked(trace.tensor(node)) for node in nodes]
+        return type(found)(*made) if hasattr(found, "_fields") else tuple(made)
+    node = step.node(trace, args)
+    result = trace.tensor(node)
+    for number, (value, arg) in enumerate(zip(given, args, strict=True)):
+        if type(value) is Traced and np.may_share_memory(arg.example, node.example):
+            result._base, result._view, result._shown = value, _shown(step, args, number), arg
+            if value._trace is not trace:
+                result._view = ShownAs(_refuse_stale, None)
+                result._shown = value._node
+            break
+    return _marked(result)
+
+
+_SEVERAL = ("eigh", "qr", "slogdet", "full_svd", "thin_svd")  # they have compiled forms
+
+
+def _refuse_stale(base: Node) -> Node:
+    raise NotRecordedError("a view of a tensor is used that was written to outside of a loop")
+
+
+def _marked(result: Traced) -> Traced:
+    """Return a result, which derivatives do not pass if ops are not recorded."""
+    return result if MODE.recording else stopped(result)
+
+
+# -- views -----------------------------------------------------------------------------------------
+
+
+def _shown(step: Step, args: tuple[Any, ...], number: int) -> ShownAs:
+    """Return how the result of a step shows one of its arguments."""
+    trace: Trace = MODE.thread.trace
+    shown = args[number].shape
+
+    def again(base: Node) -> Node:
+        return step.node(trace, (*args[:number], base, *args[number + 1 :]))
+
+    def written(base: Node, view: Node) -> Node:
+        parameters = step.parameters
+        if step.op is shape.getitem:
+            return assigned(trace, base, view, parameters["index"])
+        if step.op is shape.reshape:
+            return _view_of(shape.reshape, view, shape=shown)
+        axes = parameters.get("axes")
+        if axes is not None:
+            axes = tuple(int(k) for k in np.argsort([a % len(shown) for a in axes]))
+        return _view_of(step.op, view, **({"axes": axes} if "axes" in parameters else {}))
+
+    can_write = step.op in (shape.getitem, shape.reshape, shape.transpose, _matrix_transpose)
+    return ShownAs(again, written if can_write else None)
+
+
+_matrix_transpose = TABLE["matrix_transpose"]
+
+
+def _view_of(op: Any, node: Node, **parameters: Any) -> Node:
+    return Step(op.name, op.function, parameters, op).node(MODE.thread.trace, (node,))
+
+
+# -- indices ---------------------------------------------------------------------------------------
+
+
+def read_item(source: Any, index: Any) -> Any:
+    """Record ``source[index]`` for an index that depends on the arguments."""
+    trace: Trace = MODE.thread.trace
+    x = trace.node_of(source)
+    places = _checked(trace, x.shape, index)
+    example = np.asarray(x.example[example_of_index(places)]).copy()
+    node = trace.add(Node("item_at", example, (x, places)))
+    return _marked(trace.tensor(node))
+
+
+def assigned(trace: Trace, x: Node, value: Any, index: Any) -> Node:
+    """Record a copy of a value with another one at an index; return its node.
+
+    Parameters
+    ----------
+    trace
+        The recording.
+    x
+        The value, a node.
+    value
+        A node or a number.
+    index
+        The index, as `known` or `checked_index` return it.
+    """
+    if any(isinstance(part, Node) for part in _parts(index)):
+        example = x.example.copy()
+        example[example_of_index(index)] = example_of(value)
+        return trace.add(Node("put_at", example, (x, value, index)))
+    put = indexing.put
+    return Step("put", put.function, {"index": index}, put).node(trace, (x, value))
+
+
+def index_of(trace: Trace, shape: tuple[int, ...], index: Any) -> Any:
+    """Return an index of an array of a shape, as a list of checked parts if it is not known."""
+    return _checked(trace, shape, index) if is_unknown(index) else known(index, "an index")
+
+
+def is_unknown(index: Any) -> bool:
+    """Whether a part of an index depends on the arguments of the recorded function."""
+    return any(type(part) is Traced and not part.is_known() for part in _parts(index))
+
+
+def _parts(index: Any) -> list[Any]:
+    return list(index) if type(index) in (list, tuple) else [index]
+
+
+def _checked(trace: Trace, shape: tuple[int, ...], index: Any) -> list[Any]:
+    """Return the parts of an index; those that depend on arguments are checked when it is used."""
+    parts = _parts(index if type(index) is tuple else (index,))
+    if any(part is Ellipsis for part in parts):
+        at = next(k for k, part in enumerate(parts) if part is Ellipsis)
+        taken = sum(part is not None for part in parts) - 1
+        parts[at : at + 1] = [slice(None)] * (len(shape) - taken)
+    made: list[Any] = []
+    axis = 0
+    for part in parts:
+        if part is None:
+            made.append(part)
+            continue
+        if axis >= len(shape):
+            raise IndexError(
+                f"too many indices for array: array is {len(shape)}-dimensional, but more were "
+                "indexed"
+            )
+        if type(part) is Traced and not part.is_known():
+            node = trace.node_of(part)
+            if node.dtype != np.int64:
+                raise NotRecordedError(f"an index of dtype {node.dtype} depends on the arguments")
+            made.append(checked(node, shape[axis]))
+        elif isinstance(part, slice) and any(
+            type(bound) is Traced for bound in (part.start, part.stop, part.step)
+        ):
+            raise NotRecordedError("a bound of a slice depends on the arguments")
+        else:
+            made.append(known(part, "an index"))
+        axis += 1
+    return made
+
+
+def checked(index: Node, extent: int) -> Node:
+    """Record that indices of an axis are checked, and counted from its start."""
+    lower, upper = index.parameters.get("range", (-1, 0))
+    if index.name == "input" and lower >= 0 and upper <= extent:  # of a loop
+        return index
+    trace: Trace = MODE.thread.trace
+    return trace.add(Node("checked_index", np.zeros_like(index.example), (index, extent)))
+
+
+def example_of_index(index: Any) -> Any:
+    """Return an index with examples in place of nodes."""
+    if type(index) is not list:
+        return index
+    return tuple(part.example if isinstance(part, Node) else part for part in index)
+
+
+# -- values ----------------------------------------------------------------------------------------
+
+
+def made_inside(array: np.ndarray) -> Traced:
+    """Return the tensor for an array that the recorded function has made itself."""
+    trace: Trace = MODE.thread.trace
+    return trace.tensor(Node("constant", array))

@@ -1,0 +1,100 @@
+"""Loops and branches of a function that is recorded: their bodies are recorded once.
+
+A body is recorded as a function of its own. Its arguments are the state of the loop, and the values
+from around it that it reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tapegrad.eager.modes import MODE
+from tapegrad.eager.tensor import Tensor
+from tapegrad.eager.traced import Body, Node, NotRecordedError, Trace, Traced, record, stopped
+
+Function = Callable[..., list[Any]]
+
+
+def recorded_body(function: Function, arguments: list[Any]) -> tuple[Body, list[Node]]:
+    """Record a function of tensors; return it, and the values from around it that it reads.
+
+    Parameters
+    ----------
+    function
+        Takes tensors and returns a list of leaves.
+    arguments
+        Its arguments, or arrays of their shapes and dtypes.
+    """
+    with record() as trace:
+        inputs = [a if isinstance(a, Node) else Node("input", np.array(a)) for a in arguments]
+        found = function(*map(trace.tensor, inputs))
+        outputs = [_node_of_result(trace, leaf) for leaf in found]
+        given = list(trace.given)
+        own = [*inputs, *trace.given.values()]
+        return Body(trace.nodes, own, outputs), given
+
+
+def _node_of_result(trace: Trace, leaf: Any) -> Node:
+    """Return the node of a result of a body, which is one of its own."""
+    node = trace.node_of(leaf)
+    return node if isinstance(node, Node) else Node("constant", np.asarray(node))
+
+
+def node_of(value: Any) -> Node:
+    """Return the node of an initial value or operand; numbers are constants."""
+    node = MODE.thread.trace.node_of(value)
+    if isinstance(node, Node):
+        return node
+    if not isinstance(node, (bool, int, float)):
+        raise NotRecordedError(f"a value of type {type(value).__name__} in a loop or branch")
+    return Node("constant", np.asarray(node))
+
+
+def index_of_loop(lower: Any, upper: Any) -> Node:
+    """Return an argument that stands for the index of a loop over a range.
+
+    Parameters
+    ----------
+    lower, upper
+        The bounds: numbers or nodes.
+    """
+    if isinstance(lower, int) and isinstance(upper, int):
+        return Node("input", np.asarray(lower), (), {"range": (lower, upper)})
+    return Node("input", np.asarray(lower.example if isinstance(lower, Node) else lower))
+
+
+def example_of_leaf(value: Any) -> np.ndarray:
+    """Return an array of the shape and the dtype of a leaf, with its values where known."""
+    example: np.ndarray = node_of(value).example
+    return example
+
+
+def add_block(
+    name: str, args: tuple[Any, ...], bodies: tuple[Body, ...], examples: list[Any], **named: Any
+) -> list[Tensor]:
+    """Record a loop or branches; return tensors for the results.
+
+    Parameters
+    ----------
+    name
+        ``"for_loop"``, ``"while_loop"`` or ``"switch"``.
+    args
+        What it reads: lists of nodes.
+    bodies
+        Its bodies.
+    examples
+        Arrays with the shapes and dtypes of the results.
+    **named
+        Other properties.
+    """
+    trace: Trace = MODE.thread.trace
+    block = trace.add(Node(name, (), args, {"bodies": bodies, **named}))
+    made: list[Tensor] = []
+    for number, example in enumerate(examples):
+        part = trace.add(Node("item", np.array(example), (block,), {"number": number}))
+        result: Traced = trace.tensor(part)
+        made.append(result if MODE.recording else stopped(result))
+    return made

@@ -1,0 +1,302 @@
+"""Whole arrays in recorded programs: computed by calls, or by loops of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tapegrad.eager.traced import Node, NotRecordedError
+from tapegrad.replay.forms import (
+    aligned,
+    axes_of,
+    kind_of,
+    literal,
+    number,
+    place_of_item,
+    public_name,
+)
+from tapegrad.replay.text import Text
+
+_MOST_TERMS = 200_000  # of a contraction that is written as loops
+_SEVERAL = {  # functions with several results
+    "eigh": "np.linalg.eigh({})",
+    "qr": "np.linalg.qr({})",
+    "slogdet": "np.linalg.slogdet({})",
+    "thin_svd": "np.linalg.svd({}, False)",
+}
+
+
+def write_reshape(text: Text, node: Node) -> None:
+    """Write an array of another shape with the same elements."""
+    (x,) = node.args
+    array = text.array(x)
+    name = text.names[node] = text.fresh("r")
+    if not x.shape:
+        text.line(f"{name} = np.full({text.shape(node.shape)}, {array})")
+    elif not node.shape:
+        text.line(f"{name} = {array}[{', '.join('0' * len(x.shape))}]")
+    else:
+        text.line(f"{name} = {array}.reshape({text.shape(node.shape)})")
+
+
+# -- reductions of rows ----------------------------------------------------------------------------
+
+
+def write_rows(text: Text, node: Node) -> None:
+    """Write a reduction of rows: of the last axes of an array, or of a copy with these last."""
+    (x,) = node.args
+    axes = axes_of(node)
+    kept = [k for k in range(len(x.shape)) if k not in axes]
+    if 0 in x.shape:
+        raise NotRecordedError(f"{node.name} of an empty array")
+    are_last = not any(k > min(axes) for k in kept)
+    array = text.array(x) if are_last else _permuted(text, x, [*kept, *axes])
+    if not kept and not node.shape:
+        text.names[node] = _row(text, node, array)
+        return
+    index = text.index(tuple(x.shape[k] for k in kept))
+    place = [index[kept.index(k)] if k in kept else "0" for k in range(len(x.shape))]
+    if not node.parameters["keepdims"]:
+        place = index
+    result = text.names[node] = text.fresh("z")
+    text.line(text.empty(result, node.shape))
+    row = f"{array}[{', '.join(index)}]" if index else array
+
+    def write(depth: int) -> None:
+        if depth == len(kept):
+            text.line(f"{result}[{', '.join(place)}] = {_row(text, node, row)}")
+        elif index[depth] == "0":
+            write(depth + 1)
+        else:
+            with text.inside(f"for {index[depth]} in range({text.extent(x.shape[kept[depth]])}):"):
+                write(depth + 1)
+
+    write(0)
+
+
+def _permuted(text: Text, x: Node, order: list[int]) -> str:
+    """Write a copy of an array with its axes in another order; return its name."""
+    copy = text.fresh("z")
+    shape = tuple(x.shape[k] for k in order)
+    text.line(text.empty(copy, shape))
+    back = [order.index(k) for k in range(len(order))]
+    text.fill(copy, shape, lambda index: text.element(x, [index[k] for k in back]))
+    return copy
+
+
+def _row(text: Text, node: Node, row: str) -> str:
+    """Write the reduction of a row; return the name of the result."""
+    result = text.fresh("m")
+    if node.name != "logsumexp":
+        text.line(f"{result} = np.{node.name}({row})")
+        return result
+    top, total, element = text.fresh("m"), text.fresh("s"), text.fresh("e")
+    flat = text.fresh("r")
+    text.line(f"{flat} = {row}.reshape(-1)")
+    text.line(f"{top} = tg.stop_gradient(np.max({flat}))")
+    with text.inside(f"if not np.isfinite({top}):"):
+        text.line(f"{top} = 0.0")
+    text.line(f"{total} = 0.0")
+    at = text.fresh("i")
+    with text.inside(f"for {at} in range({flat}.shape[0]):"):
+        text.line(f"{element} = {flat}[{at}]")
+        text.line(f"{total} += np.exp({element} - {top})")
+    text.line(f"{result} = np.log({total}) + {top}")
+    return result
+
+
+# -- functions -------------------------------------------------------------------------------------
+
+
+def write_call(text: Text, node: Node) -> None:
+    """Write what computes an array, or several."""
+    name = text.fresh("z")
+    if node.name in _SEVERAL:
+        return  # with the names of its results
+    text.names[node] = name
+    if node.name == "matmul":
+        _product(text, node, name)
+    elif node.name == "concatenate":
+        _concatenation(text, node, name)
+    elif node.name in ("put", "put_at"):
+        _assignment(text, node, name)
+    elif node.name == "embed":
+        _embedding(text, node, name)
+    elif node.name == "contract":
+        _contraction(text, node, name)
+    elif node.name == "checked_index":
+        x, extent = node.args
+        text.line(
+            f"{name} = checked_{'indices' if x.shape else 'index'}({text.array(x)}, {extent})"
+        )
+    elif node.name in ("argmax", "argmin") and len(node.args) == 1 and not node.parameters:
+        text.line(f"{name} = np.{node.name}({text.array(node.args[0])})")
+    else:
+        args = [_argument(text, arg) for arg in node.args]
+        options = [f"{key}={literal(value)}" for key, value in node.parameters.items()]
+        text.line(f"{name} = tg.{public_name(node)}({', '.join([*args, *options])})")
+
+
+def write_several(text: Text, node: Node, results: list[Node]) -> None:
+    """Write the call of a function with several results.
+
+    Parameters
+    ----------
+    results
+        Those that are used.
+    """
+    (x,) = node.args
+    if node.name not in _SEVERAL or len(x.shape) != 2 or x.dtype != np.float64:
+        raise NotRecordedError(f"{node.name} has several results")
+    if node.parameters.get("uplo", "L") != "L":
+        raise NotRecordedError("eigh of an upper triangle")
+    found = text.fresh("z")
+    text.line(f"{found} = {_SEVERAL[node.name].format(text.array(x))}")
+    for part in results:
+        name = text.names[part] = text.fresh("z")
+        text.line(f"{name} = {found}[{part.parameters['number']}]")
+
+
+def _argument(text: Text, arg: Any) -> str:
+    if isinstance(arg, Node):
+        return text.array(arg)
+    if type(arg) is list:
+        raise NotRecordedError("a list of arrays as an argument")
+    return literal(arg)
+
+
+def _product(text: Text, node: Node, name: str) -> None:
+    x, y = node.args
+    if not (isinstance(x, Node) and isinstance(y, Node)) or node.dtype != np.float64:
+        raise NotRecordedError("a product with something else than arrays of floats")
+    if x.dtype != np.float64 or y.dtype != np.float64:
+        raise NotRecordedError("a product of integers")
+    left, right = text.array(x), text.array(y)
+    if max(len(x.shape), len(y.shape)) <= 2:
+        text.line(f"{name} = np.dot({left}, {right})")
+        return
+    if len(x.shape) == len(y.shape) == 3 and x.shape[0] == y.shape[0]:
+        text.line(f"{name} = product_nn({left}, {right})")
+        return
+    if len(y.shape) == 2:  # all rows of the stack at once
+        rows = " * ".join(map(text.extent, x.shape[:-1]))
+        flat = f"{left}.reshape(({rows}, {text.extent(x.shape[-1])}))"
+        text.line(f"{name} = np.dot({flat}, {right}).reshape({text.shape(node.shape)})")
+        return
+    has_vector = min(len(x.shape), len(y.shape)) < 2
+    batch = node.shape[:-1] if has_vector else node.shape[:-2]
+    text.line(text.empty(name, node.shape))
+
+    def product(index: list[str]) -> str:
+        parts = []
+        for array, factor in ((left, x), (right, y)):
+            own = ", ".join(aligned(factor.shape[:-2], index))
+            parts.append(f"{array}[{own}]" if own else array)
+        return f"np.dot({', '.join(parts)})"
+
+    text.fill(name, batch, product)
+
+
+def _contraction(text: Text, node: Node, name: str) -> None:
+    """Write a sum of products over indices with names, in loops over all of them."""
+    given, out = node.parameters["subscripts"].split("->")
+    factors, terms = node.args[0], given.split(",")
+    extents: dict[str, int] = dict.fromkeys(out, 1)
+    for factor, term in zip(factors, terms, strict=True):
+        if not isinstance(factor, Node) or factor.dtype != np.float64 or "." in term:
+            raise NotRecordedError("a contraction of something else than arrays of floats")
+        for i, extent in zip(term, factor.shape, strict=True):
+            extents[i] = extents.get(i, 1) if extent == 1 else extent
+    shape = tuple(extents.values())
+    if int(np.prod(shape)) > _MOST_TERMS:
+        raise NotRecordedError("a contraction of many terms, which has faster ways than loops")
+    at = dict(zip(extents, text.index(shape), strict=True))
+    product = " * ".join(
+        text.element(factor, aligned(factor.shape, [at[i] for i in term]))
+        for factor, term in zip(factors, terms, strict=True)
+    )
+    index = list(at.values())
+    target = f"{name}[{', '.join(index[: len(out)])}]" if out else name
+    if out:
+        text.line(text.empty(name, node.shape))
+    if len(out) == len(shape):
+        text.loops(shape, index, [f"{target} = {product}"])
+        return
+    total = text.fresh("s")
+    if not out:
+        text.line(f"{total} = 0.0")
+    before, after = {len(out): [f"{total} = 0.0"]}, {len(out): [f"{target} = {total}"]}
+    text.loops(shape, index, [f"{total} += {product}"], before, after)
+
+
+# -- assignments -----------------------------------------------------------------------------------
+
+
+def _assignment(text: Text, node: Node, name: str) -> None:
+    """Write a copy of an array in which some elements are those of another one."""
+    base, value, *places = node.args
+    index = places[0] if places else node.parameters["index"]
+    if not isinstance(base, Node) or not base.shape:
+        raise NotRecordedError("an assignment to a number")
+    if text.reads[base] == 1 and base.name in ("put", "put_at", "embed"):
+        name = text.names[node] = text.names[base]  # nothing else sees the array
+    else:
+        text.line(f"{name} = {text.array(base)}.copy()")
+    shape = np.shape(np.empty(base.shape, np.bool_)[_without_nodes(index)])
+    _assign(text, name, node.shape, index, shape, value)
+
+
+def _embedding(text: Text, node: Node, name: str) -> None:
+    """Write an array of zeros in which some elements are those of another one."""
+    (value,) = node.args
+    parameters = node.parameters
+    if parameters["shown"].name != "getitem":
+        raise NotRecordedError(f"an array of which a {parameters['shown'].name} is given")
+    text.line(f"{name} = np.zeros({text.shape(node.shape)}{kind_of(node)})")
+    _assign(text, name, node.shape, parameters["parameters"]["index"], value.shape, value)
+
+
+def _assign(
+    text: Text, name: str, shape: tuple[int, ...], index: Any, part: tuple[int, ...], value: Any
+) -> None:
+    """Write loops that assign a value to the elements at an index, of the shape `part`."""
+
+    def element(at: list[str]) -> str:
+        if not isinstance(value, Node):
+            return number(value)
+        return text.element(value, aligned(value.shape, at))
+
+    text.fill(name, part, element, lambda at: text.place(place_of_item(shape, index, at)))
+
+
+def _without_nodes(index: Any) -> Any:
+    """Return an index with zeros in place of what depends on the arguments."""
+    if type(index) is list and any(isinstance(part, Node) for part in index):
+        made = (np.zeros(p.shape, np.int64) if isinstance(p, Node) else p for p in index)
+        return tuple(made)
+    return index
+
+
+def _concatenation(text: Text, node: Node, name: str) -> None:
+    (parts,) = node.args
+    axis = node.parameters["axis"]
+    if axis is None:
+        raise NotRecordedError("a concatenation of flattened arrays")
+    axis %= len(node.shape)
+    text.line(text.empty(name, node.shape, kind_of(node)))
+    start = 0
+    for part in parts:
+        if not isinstance(part, Node):
+            raise NotRecordedError("a concatenation with something else than arrays")
+        if part.dtype != node.dtype:
+            raise NotRecordedError("a concatenation of several dtypes")
+
+        def place(index: list[str], start: int = start) -> list[str]:
+            return [f"{start} + {i}" if k == axis and start else i for k, i in enumerate(index)]
+
+        def element(index: list[str], part: Node = part) -> str:
+            return text.element(part, index)
+
+        text.fill(name, part.shape, element, place)
+        start += part.shape[axis]

@@ -1,0 +1,26 @@
+"""Checks of indices that compiled programs compute."""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+from __future__ import annotations
+
+import numpy as np
+
+from tapegrad.transform.function import njit
+
+
+@njit
+def checked_index(index, extent):
+    """Return an index of an axis, counted from its start."""
+    if index < -extent or index >= extent:
+        raise IndexError("an index is out of bounds for its axis")
+    return index + extent if index < 0 else index
+
+
+@njit
+def checked_indices(indices, extent):
+    """Return the indices of an axis, counted from its start."""
+    found = np.empty_like(indices)
+    flat, given = found.reshape(-1), indices.reshape(-1)
+    for k in range(given.size):
+        flat[k] = checked_index(given[k], extent)
+    return found

@@ -1,0 +1,209 @@
+"""The text of a compiled program while it is written: its lines, and the names of values."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from tapegrad.eager.traced import Node
+from tapegrad.replay.forms import Form, check_dtype, form_of, kind_of, number, place_in_base
+from tapegrad.replay.program import Program
+
+Lines = dict[int, list[str]]
+
+
+class Text:
+    """What has been written of a function.
+
+    Parameters
+    ----------
+    program
+        The program that it computes.
+
+    Attributes
+    ----------
+    lines
+        The lines of its body.
+    constants
+        The arrays that are arguments after those of the program.
+    names
+        The names of arguments, stored arrays and numbers.
+    forms
+        The forms of all values that were met.
+    stored
+        The values that are in arrays.
+    reads
+        How often each value is read, by others or as a result.
+    nests
+        How many loop nests it has.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.lines: list[str] = []
+        self.constants: list[np.ndarray] = []
+        self.names: dict[Node, str] = {}
+        self.forms: dict[Node, Form] = {}
+        self.stored: set[Node] = set()
+        self.reads: Counter[Node] = Counter()
+        self.nests = 0
+        self._depth = 1
+        self._count = 0
+        self._extents: dict[int, str] = {}
+        for k, node in enumerate(program.inputs):
+            self.names[node] = f"x{k}"
+            for axis, extent in enumerate(node.shape):
+                self._extents.setdefault(extent, f"x{k}.shape[{axis}]")
+        self.enter(program)
+
+    def enter(self, program: Program) -> None:
+        """Get to know the values of a program, or of a part of it."""
+        for node in program.constants:
+            self.names[node] = self.constant(node.example)
+        for node in (*program.inputs, *program.constants, *program.nodes):
+            check_dtype(node)
+            self.forms[node] = form_of(node)
+        self.reads.update(program.outputs)
+        self.reads.update(read for node in program.nodes for read in node.inputs())
+
+    def constant(self, array: Any) -> str:
+        """Return the text of a constant: a number, or an argument, one for equal arrays."""
+        if array.ndim == 0 and array.dtype in (np.float64, np.int64, np.bool_):
+            return number(array.item())
+        for place, known in enumerate(self.constants):
+            is_alike = known.dtype == array.dtype and known.shape == array.shape
+            if is_alike and known.tobytes() == array.tobytes():
+                return f"c{place}"
+        self.constants.append(array)
+        return f"c{len(self.constants) - 1}"
+
+    # -- lines --------------------------------------------------------------------------------
+
+    def line(self, text: str) -> None:
+        """Write a line."""
+        self.lines.append("    " * self._depth + text)
+
+    @contextmanager
+    def inside(self, head: str) -> Iterator[None]:
+        """Write the head of a loop or branch, and in the context, what is inside."""
+        self.line(head)
+        self._depth += 1
+        yield
+        self._depth -= 1
+
+    def fresh(self, stem: str) -> str:
+        """Return a name that is not used."""
+        self._count += 1
+        return f"{stem}{self._count}"
+
+    def index(self, shape: tuple[int, ...]) -> list[str]:
+        """Return new names for the index of an element of an array."""
+        return [self.fresh("i") if extent != 1 else "0" for extent in shape]
+
+    def extent(self, extent: int) -> str:
+        """Return the text of an extent: that of an argument if one has it."""
+        return self._extents.get(extent, str(extent))
+
+    def shape(self, shape: tuple[int, ...]) -> str:
+        """Return the text of the shape of a new array."""
+        parts = [str(e) if e == 1 else self.extent(e) for e in shape]
+        return f"({', '.join(parts)},)"
+
+    def empty(self, name: str, shape: tuple[int, ...], kind: str = "") -> str:
+        """Return the line that makes an array of a shape (see `kind_of`)."""
+        return f"{name} = np.empty({self.shape(shape)}{kind})"
+
+    def loops(
+        self,
+        shape: tuple[int, ...],
+        index: list[str],
+        inside: list[str],
+        before: Lines | None = None,
+        after: Lines | None = None,
+        depth: int = 0,
+    ) -> None:
+        """Write loops over a shape, with lines inside, and before and after those at some depth."""
+        if depth == len(shape):
+            for line in inside:
+                self.line(line)
+            return
+        for line in (before or {}).get(depth, ()) if depth else ():
+            self.line(line)
+        if shape[depth] == 1:
+            self.loops(shape, index, inside, before, after, depth + 1)
+        else:
+            with self.inside(f"for {index[depth]} in range({self.extent(shape[depth])}):"):
+                self.loops(shape, index, inside, before, after, depth + 1)
+        for line in (after or {}).get(depth, ()):
+            self.line(line)
+
+    def fill(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        element: Callable[[list[str]], str],
+        place: Callable[[list[str]], list[str]] = list,
+    ) -> None:
+        """Write loops that assign elements of an array.
+
+        Parameters
+        ----------
+        name
+            The array.
+        shape
+            The shape of what is assigned.
+        element
+            The text of an element, by its index.
+        place
+            The place of an element in the array, by its index.
+        """
+        index = self.index(shape)
+        where = ", ".join(place(index))
+        self.loops(shape, index, [f"{name}[{where or '()'}] = {element(index)}"])
+
+    # -- values -------------------------------------------------------------------------------
+
+    def element(self, node: Node, index: list[str]) -> str:
+        """Return the text of an element of a stored value, or of a view of one."""
+        if node in self.names:
+            name = self.names[node]
+            return f"{name}[{', '.join(index)}]" if node.shape else name
+        if self.forms[node] is not Form.VIEW:
+            raise AssertionError(f"{node.name} is read before it is computed")
+        return self.element(node.args[0], self.place(place_in_base(node, index)))
+
+    def place(self, parts: list[Any]) -> list[str]:
+        """Return the texts of an index, of which some parts are elements of arrays."""
+        found = []
+        for part in parts:
+            if isinstance(part, tuple):
+                array, own = part
+                if isinstance(array, Node):
+                    part = self.element(array, own)
+                else:
+                    part = f"{self.constant(array)}[{', '.join(own)}]"
+            found.append(part)
+        return found
+
+    def array(self, node: Node) -> str:
+        """Return the name of an array with the elements of a value: a copy for a view."""
+        if node not in self.names:
+            if not node.shape:
+                return self.element(node, [])
+            self.names[node] = self.copied(node)
+        return self.names[node]
+
+    def copied(self, node: Node) -> str:
+        """Return the name of a new array with the elements of a value."""
+        copy = self.fresh("z")
+        self.line(self.empty(copy, node.shape, kind_of(node)))
+        self.fill(copy, node.shape, lambda index: self.element(node, index))
+        return copy
+
+    def result(self, node: Node) -> str:
+        """Return the name of an array for a result, which is no argument."""
+        is_given = self.forms[node] is Form.GIVEN or node.name == "reshape"
+        return self.copied(node) if is_given and node.shape else self.array(node)
