@@ -9,6 +9,7 @@ import numpy as np
 from tapegrad.eager.traced import Node, NotRecordedError
 from tapegrad.replay.forms import (
     aligned,
+    are_last,
     axes_of,
     kind_of,
     literal,
@@ -50,8 +51,7 @@ def write_rows(text: Text, node: Node) -> None:
     kept = [k for k in range(len(x.shape)) if k not in axes]
     if 0 in x.shape:
         raise NotRecordedError(f"{node.name} of an empty array")
-    are_last = not any(k > min(axes) for k in kept)
-    array = text.array(x) if are_last else _permuted(text, x, [*kept, *axes])
+    array = text.array(x) if are_last(node) else _permuted(text, x, [*kept, *axes])
     if not kept and not node.shape:
         text.names[node] = _row(text, node, array)
         return
@@ -88,21 +88,10 @@ def _permuted(text: Text, x: Node, order: list[int]) -> str:
 def _row(text: Text, node: Node, row: str) -> str:
     """Write the reduction of a row; return the name of the result."""
     result = text.fresh("m")
-    if node.name != "logsumexp":
+    if node.name == "top":
+        text.line(f"{result} = tg.stop_gradient(largest({row}.reshape(-1)))")
+    else:
         text.line(f"{result} = np.{node.name}({row})")
-        return result
-    top, total, element = text.fresh("m"), text.fresh("s"), text.fresh("e")
-    flat = text.fresh("r")
-    text.line(f"{flat} = {row}.reshape(-1)")
-    text.line(f"{top} = tg.stop_gradient(np.max({flat}))")
-    with text.inside(f"if not np.isfinite({top}):"):
-        text.line(f"{top} = 0.0")
-    text.line(f"{total} = 0.0")
-    at = text.fresh("i")
-    with text.inside(f"for {at} in range({flat}.shape[0]):"):
-        text.line(f"{element} = {flat}[{at}]")
-        text.line(f"{total} += np.exp({element} - {top})")
-    text.line(f"{result} = np.log({total}) + {top}")
     return result
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.pytrees import Build
-from tapegrad.replay.indices import checked_index, checked_indices
+from tapegrad.replay.helpers import checked_index, checked_indices, largest
 from tapegrad.replay.products import product_nn
 from tapegrad.replay.program import Program
 from tapegrad.transform.function import gradient, njit
@@ -107,6 +107,7 @@ def compiled_text(text: str) -> Any:
                 "product_nn": product_nn,
                 "checked_index": checked_index,
                 "checked_indices": checked_indices,
+                "largest": largest,
                 "__name__": "recorded",  # the text, not this module, is what its code depends on
             }
             exec(compile(text, filename, "exec"), namespace)

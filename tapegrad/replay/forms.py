@@ -55,7 +55,7 @@ _VIEWS = (
     "reshape",
 )
 BLOCKS = ("for_loop", "while_loop", "switch")
-_ROWS = ("max", "min", "logsumexp")
+_ROWS = ("max", "min")
 
 
 def form_of(node: Node) -> Form:
@@ -77,6 +77,8 @@ def form_of(node: Node) -> Form:
         return Form.MAP  # of each element alone
     if node.name == "sum" and node.dtype in (FLOAT, INTEGER):
         return Form.SUM
+    if node.name == "top":  # columns in the loops that compute the elements
+        return Form.ROWS if are_last(node) else Form.SUM
     if node.name in _ROWS and node.dtype == FLOAT:
         return Form.ROWS
     return Form.CALL
@@ -113,6 +115,8 @@ def expression(node: Node, args: list[str]) -> str:
     name = node.name
     if name in _OPERATORS:
         return f"{args[0]} {_OPERATORS[name]} {args[1]}"
+    if name in _TESTS:
+        return f"np.{name}({args[0]})"
     if name in _OF_BOOLEANS:
         return f"{args[0]} {_OF_BOOLEANS[name]} {args[1]}"
     if name == "where":
@@ -183,6 +187,12 @@ def axes_of(node: Node) -> tuple[int, ...]:
     """Return the axes of a reduction."""
     (x,) = node.args
     return tuple(normalize_axes(node.parameters["axis"], len(x.shape)))
+
+
+def are_last(node: Node) -> bool:
+    """Whether a reduction is over the last axes."""
+    axes, (x,) = axes_of(node), node.args
+    return sorted(axes) == [*range(len(x.shape) - len(axes), len(x.shape))]
 
 
 # -- views -----------------------------------------------------------------------------------------

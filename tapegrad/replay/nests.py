@@ -100,7 +100,7 @@ class Nest:
                 self.text.names[last[own]] = name
 
     def _sum(self, node: Node, value: str) -> None:
-        """Write a sum over axes."""
+        """Write a sum over axes, or the largest elements along axes that are not the last."""
         text, shape, index = self.text, self.shape, self.index
         axes = axes_of(node)
         keeps = node.parameters["keepdims"]
@@ -119,8 +119,16 @@ class Nest:
             self.after.setdefault(first, []).append(f"{array}[{', '.join(place)}] = {total}")
         else:
             array = text.fresh("z")
-            made = f"{array} = np.zeros({text.shape(node.shape)}{kind})"
-            self.inside.append(f"{array}[{', '.join(place)}] += {value}")
+            element = f"{array}[{', '.join(place)}]"
+            if node.name == "top":
+                made = f"{array} = np.full({text.shape(node.shape)}, -np.inf)"
+                before, new = text.fresh("m"), text.fresh("m")
+                self.inside.append(f"{before} = {element}")
+                self.inside.append(f"{new} = tg.stop_gradient({value})")
+                self.inside.append(f"{element} = {new} if {new} > {before} else {before}")
+            else:
+                made = f"{array} = np.zeros({text.shape(node.shape)}{kind})"
+                self.inside.append(f"{element} += {value}")
         self.before.setdefault(0, []).insert(0, made)
         text.names[node] = array
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.eager.traced import Node, bodies_of
+from tapegrad.replay.lowering import lowered
 
 
 class Program:
@@ -39,7 +40,7 @@ class Program:
     def __init__(self, recorded: list[Node], inputs: list[Node], outputs: list[Node]) -> None:
         self.inputs = inputs
         self.recorded = len(recorded)
-        same: dict[Node, Node] = {}  # the value that stands for an equal one
+        recorded, same = lowered(recorded)  # and the values that stand for others
         known: dict[Any, Node] = {}
         for node in recorded:
             node.args = _replaced(node.args, same)
@@ -47,7 +48,7 @@ class Program:
             first = known.setdefault(key, node)
             if first is not node:
                 same[node] = first
-        self.outputs = [same.get(node, node) for node in outputs]
+        self.outputs = [_replaced(node, same) for node in outputs]
         live = _reached(self.outputs)
         self.nodes = [node for node in recorded if node in live and node not in same]
         self.constants = [node for node in live if node.name == "constant"]
@@ -73,8 +74,8 @@ def _reached(outputs: Iterable[Node]) -> dict[Node, None]:
 
 
 def _replaced(value: Any, same: dict[Node, Node]) -> Any:
-    if isinstance(value, Node):
-        return same.get(value, value)
+    while isinstance(value, Node) and value in same:
+        value = same[value]
     if type(value) in (list, tuple):
         return type(value)(_replaced(item, same) for item in value)
     return value

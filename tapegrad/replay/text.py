@@ -135,7 +135,8 @@ class Text:
         if shape[depth] == 1:
             self.loops(shape, index, inside, before, after, depth + 1)
         else:
-            with self.inside(f"for {index[depth]} in range({self.extent(shape[depth])}):"):
+            count = str(shape[depth]) if shape[depth] <= 4 else self.extent(shape[depth])
+            with self.inside(f"for {index[depth]} in range({count}):"):
                 self.loops(shape, index, inside, before, after, depth + 1)
         for line in (after or {}).get(depth, ()):
             self.line(line)

@@ -181,7 +181,7 @@ class TestRefused:
 
     def test_other_dtypes(self, ways):
         f = ways(lambda x: tg.scan(lambda s, r: (s * r, None), tg.arange(3), x)[0] * x)
-        with pytest.raises(TypeError, match="scan: the step changes part 0 .* int64.* float64"):
+        with pytest.raises(TypeError, match=r"scan: the step changes part 0 .* int64.* float64"):
             f(tg.tensor(V))
 
     def test_other_structures(self, ways):
