@@ -13,7 +13,7 @@ from tapegrad.pytrees import Build
 from tapegrad.replay.helpers import checked_index, checked_indices, largest
 from tapegrad.replay.products import product_nn
 from tapegrad.replay.program import Program
-from tapegrad.transform.function import gradient, njit
+from tapegrad.transform.function import gradient, njit, value_alone
 
 
 class Compiled:
@@ -27,6 +27,10 @@ class Compiled:
         Why it runs op by op, "" if it is compiled.
     text
         The compiled function.
+    function
+        That function, of tensors and arrays.
+    value
+        The same of arrays alone, compiled with vector math.
     is_single
         Whether it returns one value, which is computed.
     scalar
@@ -38,6 +42,7 @@ class Compiled:
         self.reason = ""
         self.text = ""
         self.function: Any = None
+        self.value: Any = None
         self.constants: list[Any] = []
         self.loops = 0
         self.results: list[tuple[int | None, Any]] = []  # places among the outputs, or constants
@@ -47,6 +52,10 @@ class Compiled:
         self.scalar: Any = None
         self._gradients: dict[tuple[int, ...], Any] = {}
         self._direct_gradients: dict[tuple[int, ...], Any] = {}
+
+    def set_function(self, function: Any) -> None:
+        """Note the function."""
+        self.function, self.value = function, value_of(function)
 
     def run_op_by_op(self, reason: str) -> None:
         """Note why the function is not compiled."""
@@ -88,6 +97,11 @@ class Compiled:
                     found = gradient(self.function, places, True, "value_and_grad", False)
                     self._gradients[places] = found
         return found
+
+
+def value_of(function: Any) -> Any:
+    """Return what computes the value of a compiled function for arrays."""
+    return value_alone(function)
 
 
 _functions: dict[str, Any] = {}  # compiled functions by their texts

@@ -91,7 +91,7 @@ class JittedFunction:
             compiled = self._direct.get(_kinds(args))
             if compiled is not None:
                 self._hits += 1
-                value = compiled.function(*args, *compiled.constants)
+                value = compiled.value(*args, *compiled.constants)
                 return value if compiled.scalar is None else compiled.scalar(value)
         if MODE.special and (MODE.thread.trace is not None or MODE.action() not in _PLAIN_ACTIONS):
             return self.function(*args, **kwargs)
@@ -99,13 +99,14 @@ class JittedFunction:
         compiled = self._compiled(call)
         if compiled.program is None:
             return call.eager()
+        found = call.run(compiled)
         self._note_direct(args, kwargs, compiled)
-        return call.run(compiled)
+        return found
 
     def _note_direct(self, args: Any, kwargs: Any, compiled: Compiled) -> None:
         """Let later calls with such arguments go to compiled code without a look at each."""
         is_plain = not (kwargs or self.static_argnums or compiled.captured)
-        if compiled.is_single and is_plain:
+        if compiled.program is not None and compiled.is_single and is_plain:
             if (kinds := _kinds(args)) is not None:
                 self._direct[kinds] = compiled
 
@@ -190,7 +191,10 @@ class JittedFunction:
         *args, **kwargs
             Arguments of a call.
         """
-        compiled = self._compiled(_Call(self, args, kwargs))
+        call = _Call(self, args, kwargs)
+        compiled = self._compiled(call)
+        if compiled.program is not None:
+            call.run(compiled)  # it may turn out that it cannot be compiled
         if compiled.program is None:
             return f"op by op: {compiled.reason}\n"
         program = compiled.program
@@ -365,14 +369,7 @@ class _Call:
             )
         compiled.text, compiled.loops = writer.source, writer.text.nests
         compiled.constants, compiled.captured = writer.text.constants, trace.captured
-        compiled.function = compiled_text(writer.source)
-        try:
-            compiled.function(*self.arrays(), *compiled.constants)
-        except TransformError as error:
-            raise NotRecordedError(str(error)) from None
-        except NumbaError as error:
-            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-            raise NotRecordedError(f"numba: {' '.join(lines[1:3] or lines)}") from None
+        compiled.set_function(compiled_text(writer.source))
         compiled.program = program
         if compiled.is_single and not outputs[0].shape:
             compiled.scalar = outputs[0].dtype.type
@@ -382,9 +379,18 @@ class _Call:
         return [_as_given(leaf) for leaf in self.leaves]
 
     def run(self, compiled: Compiled) -> Any:
-        """Call the compiled function."""
-        found = compiled.function(*self.arrays(), *compiled.constants)
-        assert compiled.program is not None
+        """Call the compiled function, or run op by op if it cannot be compiled."""
+        is_tracked = self.has_tensors and any(_is_tracked(leaf) for leaf in self.leaves)
+        function = compiled.function if is_tracked else compiled.value
+        try:
+            found = function(*self.arrays(), *compiled.constants)
+        except TransformError as error:
+            compiled.run_op_by_op(str(error))
+        except NumbaError as error:
+            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+            compiled.run_op_by_op(f"numba: {' '.join(lines[1:3] or lines)}")
+        if compiled.program is None:
+            return self.eager()
         outputs = compiled.program.outputs
         values = [found] if len(outputs) == 1 else found
         made = []
@@ -429,13 +435,19 @@ def _of_output(value: Any) -> Any:
 
 def _as_given(leaf: Any) -> Any:
     """Return an argument as compiled code takes it: contiguous, and numbers for 0-d arrays."""
-    if isinstance(leaf, Tensor):
+    if _is_tracked(leaf):
         if leaf.ndim == 0:
-            return leaf.reshape(1)[0] if leaf._is_tracked else leaf._a[()].item()
+            return leaf.reshape(1)[0]
         return leaf if leaf._a.flags.c_contiguous else leaf.clone()
+    if isinstance(leaf, Tensor):
+        leaf = leaf._a
     if isinstance(leaf, np.ndarray):
         return leaf.item() if leaf.ndim == 0 else np.ascontiguousarray(leaf)
     return leaf.item() if isinstance(leaf, np.generic) else leaf
+
+
+def _is_tracked(leaf: Any) -> bool:
+    return isinstance(leaf, Tensor) and leaf._is_tracked
 
 
 def _structure(arg: Any) -> Any:

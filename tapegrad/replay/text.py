@@ -13,6 +13,7 @@ from tapegrad.eager.traced import Node
 from tapegrad.replay.forms import Form, check_dtype, form_of, kind_of, number, place_in_base
 from tapegrad.replay.program import Program
 
+SHORT = 4  # extents up to this are constants
 Lines = dict[int, list[str]]
 
 
@@ -56,7 +57,9 @@ class Text:
         for k, node in enumerate(program.inputs):
             self.names[node] = f"x{k}"
             for axis, extent in enumerate(node.shape):
-                self._extents.setdefault(extent, f"x{k}.shape[{axis}]")
+                if extent > SHORT and extent not in self._extents:
+                    self._extents[extent] = f"n{len(self._extents)}"
+                    self.line(f"{self._extents[extent]} = x{k}.shape[{axis}]")
         self.enter(program)
 
     def enter(self, program: Program) -> None:
@@ -104,12 +107,15 @@ class Text:
         return [self.fresh("i") if extent != 1 else "0" for extent in shape]
 
     def extent(self, extent: int) -> str:
-        """Return the text of an extent: that of an argument if one has it."""
+        """Return the text of an extent: that of an argument if one has it.
+
+        So there is one text for arguments of all sizes. Short loops are unrolled.
+        """
         return self._extents.get(extent, str(extent))
 
     def shape(self, shape: tuple[int, ...]) -> str:
         """Return the text of the shape of a new array."""
-        parts = [str(e) if e == 1 else self.extent(e) for e in shape]
+        parts = map(self.extent, shape)
         return f"({', '.join(parts)},)"
 
     def empty(self, name: str, shape: tuple[int, ...], kind: str = "") -> str:
@@ -135,8 +141,7 @@ class Text:
         if shape[depth] == 1:
             self.loops(shape, index, inside, before, after, depth + 1)
         else:
-            count = str(shape[depth]) if shape[depth] <= 4 else self.extent(shape[depth])
-            with self.inside(f"for {index[depth]} in range({count}):"):
+            with self.inside(f"for {index[depth]} in range({self.extent(shape[depth])}):"):
                 self.loops(shape, index, inside, before, after, depth + 1)
         for line in (after or {}).get(depth, ()):
             self.line(line)

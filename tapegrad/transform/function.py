@@ -267,6 +267,14 @@ def gradient(
     return derivatives.pullback(function, numbers, 0, returns, into)
 
 
+def value_alone(function: Any) -> Any:
+    """Return a numba function that computes the same, with loops as derivatives have them.
+
+    Array expressions are fused, and loops over elements use vector math.
+    """
+    return derivatives.pullback(function, (), 0, "value")
+
+
 def pushforward(function: Any, argnums: int | tuple[int, ...]) -> Any:
     """Return the value and tangent of a numba function."""
     return derivatives.pushforward(function, positions(function, argnums, "jvp")[0])

@@ -413,7 +413,7 @@ class TestLoops:
 
     def test_sizes_are_those_of_the_arguments(self):
         f = tg.jit(lambda x: tg.tanh(x) * 2.0)
-        texts = {f.inspect(np.ones(n)) for n in (3, 5, 80)}
+        texts = {f.inspect(np.ones(n)) for n in (5, 7, 80)}
         assert len(texts) == 1  # compiled once
 
 

@@ -39,7 +39,7 @@ def write_pullback(
         result is 1.
     returns
         ``gradient`` (of the only argument) or ``gradients`` (a tuple), prefixed with ``value, `` to
-        return the value as well.
+        return the value as well; ``value`` for this alone.
     out
         The name of the parameter with the arrays to write the gradient to, if there is one.
     """
@@ -77,8 +77,10 @@ def write_pullback(
     bar = made.gen.bar
     grads = [gradient_text(instance.params[k], inputs, function, bar) for k in params]
     gradient = grads[0] if returns.endswith("gradient") else f"({', '.join(grads)},)"
-    value = f"{show_result(function)}, " if returns.startswith("value") else ""
-    made.write(entry, parameters, starts, f"{value}{gradient}")
+    parts = [show_result(function)] if returns.startswith("value") else []
+    if returns != "value":
+        parts.append(gradient)
+    made.write(entry, parameters, starts, ", ".join(parts))
     return entry
 
 
