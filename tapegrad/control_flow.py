@@ -27,7 +27,7 @@ from tapegrad.eager.traced_control import (
     node_of,
     recorded_body,
 )
-from tapegrad.pytrees import Build, structure, tree
+from tapegrad.pytrees import Build, arranged, structure, tree
 from tapegrad.utils.scan import checkpoint_scan
 
 _ATTEMPTS = 4  # at the dtypes of a state that starts with integers
@@ -151,6 +151,8 @@ def fori_loop(lower: Any, upper: Any, step: Callable[..., Any], state: Any) -> A
     if MODE.special and MODE.thread.trace is not None:
         start, build = tree(state, "fori_loop: the state")
         bounds = [*map(_bound, (lower, upper))]
+        if all(isinstance(bound, int) for bound in bounds) and bounds[0] >= bounds[1]:
+            return state
 
         def function(leaves: Sequence[Any], i: Any) -> tuple[Any, list[Any]]:
             return step(i, build([*leaves])), []
@@ -200,7 +202,7 @@ def while_loop(test: Callable[[Any], Any], step: Callable[[Any], Any], state: An
     """
     if MODE.special and MODE.thread.trace is not None:
         return _recorded_while(test, step, state)
-    while bool(test(state)):
+    while _truth(test(state)):
         new = step(state)
         _check(state, new, "while_loop: the step")
         state = new
@@ -241,10 +243,10 @@ def cond(
     >>> tg.grad(f)(2.0), tg.grad(f)(0.0)
     (np.float64(0.5), np.float64(1.0))
     """
-    if type(test) is Traced and not test.is_known():
-        decides = test if test.dtype == np.bool_ else FUNCTIONS["not_equal"](test, 0)
+    decides = _truth(test)
+    if type(decides) is Traced and not decides.is_known():
         return _recorded_switch("cond", decides, (if_true, if_false), operands)
-    return (if_true if bool(test) else if_false)(*operands)
+    return (if_true if decides else if_false)(*operands)
 
 
 def switch(which: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
@@ -331,13 +333,14 @@ def _check(before: Any, after: Any, what: str) -> None:
                 return
     if structure(before) != structure(after):
         raise TypeError(f"{what} returns a state of another structure than it is given")
-    pairs = zip(tree(before, what)[0], tree(after, what)[0], strict=True)
+    pairs = zip(tree(before, what)[0], tree(arranged(before, after), what)[0], strict=True)
     for k, (old, new) in enumerate(pairs):
         if old is None:
             continue
         (shape, dtype), (new_shape, new_dtype) = _kind(old), _kind(new)
-        is_number = isinstance(old, (bool, int, float, complex))  # it takes the dtype of others
-        if shape != new_shape or (dtype != new_dtype and not is_number):
+        is_number = isinstance(old, (bool, int, float, complex))  # it may become a wider one
+        fits = dtype == new_dtype or (is_number and np.can_cast(dtype, new_dtype))
+        if shape != new_shape or not fits:
             raise TypeError(
                 f"{what} changes part {k} of the state, of shape {shape} and dtype {dtype}, to "
                 f"shape {new_shape} and dtype {new_dtype}; start with an array like the latter"
@@ -416,26 +419,32 @@ def _recorded_for(
         def body(*values: Any, count: int = count) -> list[Any]:
             after, outputs = function(values[:count], *values[count:])
             _check(state, after, f"{name}: the step")
-            return [*tree(after, name)[0], *outputs]
+            return [*tree(arranged(state, after), name)[0], *outputs]
 
         arguments = [*(node.example for node in first), index_of_loop(*bounds), *examples]
-        made, given = recorded_body(body, arguments)
-        wider = [_wider(node, out) for node, out in zip(first, made.outputs, strict=False)]
+        made = recorded_body(body, arguments)
+        outputs = made.body.outputs
+        wider = [_wider(node, out) for node, out in zip(first, outputs, strict=False)]
         if wider == first:
             break
         first = wider
-    examples = [node.example for node in made.outputs[:count]]
-    length = bounds[1] - bounds[0] if all(isinstance(b, int) for b in bounds) else 0
-    for out in made.outputs[count:]:
+    examples = [node.example for node in outputs[:count]]
+    is_known = all(isinstance(bound, int) for bound in bounds)
+    length = bounds[1] - bounds[0] if is_known else 0
+    for out in outputs[count:]:
         examples.append(np.broadcast_to(out.example, (length, *out.shape)))
-    args = (first, [*map(node_of, rows)], given, bounds)
-    found = add_block("for_loop", args, (made,), examples, memory=memory)
+    args = (first, [*map(node_of, rows)], made.given, bounds)
+    # without a step, the result is the initial state itself
+    shared = [*start, *rows, *made.read] if made.is_shared or not is_known else None
+    found = add_block("for_loop", args, (made.body,), examples, shared, memory=memory)
     return found[:count], found[count:]
 
 
 def _wider(start: Any, out: Any) -> Any:
-    """Return an initial value with the dtype that a step gives it, if it is a number."""
+    """Return an initial value with the wider dtype that a step gives it, if it is a number."""
     if start.dtype == out.dtype or start.name != "constant" or start.shape:
+        return start
+    if not np.can_cast(start.dtype, out.dtype):
         return start
     return node_of(start.example.astype(out.dtype)[()].item())
 
@@ -471,26 +480,33 @@ def _recorded_while(test: Callable[[Any], Any], step: Callable[[Any], Any], stat
     def body(*leaves: Any) -> list[Any]:
         after = step(build([*leaves]))
         _check(state, after, "while_loop: the step")
-        return tree(after, "while_loop")[0]
+        return tree(arranged(state, after), "while_loop")[0]
 
     def tested(*leaves: Any) -> list[Any]:
-        found = test(build([*leaves]))
-        if np.shape(found) or (isinstance(found, Tensor) and found.dtype != np.bool_):
-            raise TypeError(
-                "while_loop: the test returns one truth value: compare, or tapegrad.all"
-            )
-        return [found]
+        return [_truth(test(build([*leaves])))]
 
     for _ in range(_ATTEMPTS):
         examples = [node.example for node in first]
-        made, given = recorded_body(body, examples)
-        wider = [_wider(node, out) for node, out in zip(first, made.outputs, strict=True)]
+        made = recorded_body(body, examples)
+        wider = [_wider(node, out) for node, out in zip(first, made.body.outputs, strict=True)]
         if wider == first:
             break
         first = wider
-    made_test, for_test = recorded_body(tested, examples)
-    args = (first, for_test, given)
-    return build(add_block("while_loop", args, (made_test, made), examples))
+    tests = recorded_body(tested, examples)
+    args = (first, tests.given, made.given)
+    shared = [*start, *made.read]  # without a step, the result is the initial state itself
+    return build(add_block("while_loop", args, (tests.body, made.body), examples, shared))
+
+
+def _truth(found: Any) -> Any:
+    """Return the truth value of a test, or a tensor that stands for it."""
+    if np.size(found) != 1:
+        raise TypeError("cond, while_loop: the test is one truth value; use tapegrad.all")
+    if type(found) is not Traced:
+        return bool(found)
+    if found.shape:
+        found = found.reshape(())
+    return found if found.dtype == np.bool_ else FUNCTIONS["not_equal"](found, 0)
 
 
 def _recorded_switch(
@@ -503,18 +519,16 @@ def _recorded_switch(
     def body(function: Callable[..., Any]) -> Callable[..., list[Any]]:
         def run(*values: Any) -> list[Any]:
             found = function(*build([*values]))
+            if results and structure(found) == structure(results[0][0]):
+                found = arranged(results[0][0], found)
             results.append((found, tree(found, name)[1]))
             return tree(found, name)[0]
 
         return run
 
-    made, given = [], []
-    for branch in branches:
-        own, values = recorded_body(body(branch), [node.example for node in nodes])
-        made.append(own)
-        given.append(values)
+    made = [recorded_body(body(branch), [node.example for node in nodes]) for branch in branches]
     for k, own in enumerate(made[1:], 1):
-        kinds = [[(n.shape, n.dtype) for n in one.outputs] for one in (made[0], own)]
+        kinds = [[(n.shape, n.dtype) for n in one.body.outputs] for one in (made[0], own)]
         if structure(results[0][0]) != structure(results[k][0]) or kinds[0] != kinds[1]:
             raise TypeError(
                 f"{name}: function {k} returns a result of another structure, shape or dtype than "
@@ -523,5 +537,10 @@ def _recorded_switch(
     decides = node_of(which)
     if name == "switch":
         decides = checked(decides, len(branches))
-    examples = [node.example for node in made[0].outputs]
-    return results[0][1](add_block("switch", (decides, nodes, *given), tuple(made), examples))
+    examples = [node.example for node in made[0].body.outputs]
+    args = (decides, nodes, *(own.given for own in made))
+    shared = None
+    if any(own.is_shared for own in made):
+        shared = [*leaves, *(tensor for own in made for tensor in own.read)]
+    bodies = tuple(own.body for own in made)
+    return results[0][1](add_block("switch", args, bodies, examples, shared))

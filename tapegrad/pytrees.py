@@ -108,6 +108,16 @@ def structure(value: Any) -> Any:
     return (type(value), len(tree(value, "")[0])) if _is_inner(value) else value is None
 
 
+def arranged(like: Any, value: Any) -> Any:
+    """Return a pytree with the keys of its dicts in the order of those of another one."""
+    if isinstance(value, dict):
+        return {key: arranged(like[key], value[key]) for key in like}
+    if isinstance(value, (list, tuple)):
+        parts = [arranged(one, part) for one, part in zip(like, value, strict=True)]
+        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    return value
+
+
 def settings(value: Any) -> Any:
     """Return what is equal for pytrees that differ in their leaves alone.
 

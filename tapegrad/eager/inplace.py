@@ -421,11 +421,11 @@ def _unwrap_part(part: Any) -> Any:
 @probe("getitem")
 def read_item(source: Tensor, index: Any) -> Tensor:
     """Return ``source[index]``: a view for basic indices, a copy for arrays."""
+    if MODE.special and MODE.thread.trace is not None and traced_calls.is_unknown(index):
+        return traced_calls.read_item(source, index)
     if not isinstance(index, (int, slice)):
         if MODE.special and holds_batched((index,)):
             return batched_indices.read_item(source, index)
-        if records((index,)) and traced_calls.is_unknown(index):
-            return traced_calls.read_item(source, index)
         index = unwrap_index(index)
     if indexing.is_basic(index):
         return apply_view(getitem, source, {"index": index})

@@ -112,6 +112,7 @@ def _traced_composite(composite: Composite, args: Any, kwargs: Any) -> Any:
     except (RecordingError, NotRecordedError):  # it decides by values
         if not holds_traced((*args, *kwargs.values())) or not composite.names:
             raise
+        MODE.thread.trace.outermost.failure = None  # it is recorded in another way
         return call(composite.names[0], composite.function, args, kwargs)
 
 

@@ -31,32 +31,45 @@ from tapegrad.ops.op import Op
 
 _WAYS_OUT = (
     "Use tapegrad.where or tapegrad.cond to choose by values, tapegrad.while_loop for a loop, pass "
-    "what decides as an argument in static_argnums, or write a function for tapegrad.njit"
+    "what decides as an argument in static_argnums, index tapegrad.as_tensor(array) in place of an "
+    "array, or write a function for tapegrad.njit"
 )
 _CHOOSES = "chooses by the value of a traced tensor (if, while, and, or, assert)"
 _ASKS = "asks for the value of a traced tensor (float, int, item, numpy, a function of arrays)"
 CAPTURED = "a tensor from outside requires grad"
 IN_PLACE = "a tensor is changed in place"
 ENDED = "jit: a traced tensor is used after the function has returned; return it instead"
+_BODY_ENDED = (
+    "jit: a tensor of the step of a loop, or of a branch, is used outside of it; return it instead"
+)
 
 
 class RecordingError(RuntimeError):
     """Raised where a function that is recorded depends on values in a way that is not recorded."""
 
 
-class NotRecordedError(Exception):
-    """Raised for what a recording cannot express, although ops on tensors can."""
+class NotRecordedError(BaseException):
+    """Raised for what a recording cannot express, although ops on tensors can.
+
+    Code that handles exceptions must not handle it: op by op, there is none.
+    """
 
 
 def _depends_on_value(what: str) -> RecordingError:
-    """Return the error for a line outside of this package that depends on a value."""
+    """Return the error for a line outside of this package that depends on a value.
+
+    The recording fails even if that line is in a ``try`` statement.
+    """
     frame = sys._getframe(2)
     while frame.f_back is not None and is_own_file(frame.f_code.co_filename):
         frame = frame.f_back
     filename, number = frame.f_code.co_filename, frame.f_lineno
     text = linecache.getline(filename, number).strip()
     line = f"line {number} of {Path(filename).name}" + (text and f", `{text}`,")
-    return RecordingError(f"jit: {line} {what}, which may differ between calls. {_WAYS_OUT}")
+    error = RecordingError(f"jit: {line} {what}, which may differ between calls. {_WAYS_OUT}")
+    if MODE.thread.trace is not None:
+        MODE.thread.trace.outermost.failure = error
+    return error
 
 
 class Node:
@@ -166,6 +179,9 @@ class Trace:
         self.constants: dict[int, Node] = {} if outer is None else outer.constants
         self.captured: list[Tensor] = [] if outer is None else outer.captured
         self.is_open = True
+        self.outermost: Trace = self if outer is None else outer.outermost
+        self.failure: RecordingError | None = None  # that was raised, and may have been handled
+        self.read: list[Traced] = []  # tensors of the outer recording that it reads
         # arrays from outside, whose ids must not be used again
         self._kept: list[Any] = [] if outer is None else outer._kept
 
@@ -175,8 +191,12 @@ class Trace:
         made._value = node
         made._trace = self
         made._base = None
-        made._is_argument = node.name == "input"
+        made._is_shared = node.name == "input"
         return made
+
+    def refuse(self) -> RecordingError:
+        """Return the error for a tensor of this recording that is used when it has ended."""
+        return RecordingError(ENDED if self.outer is None else _BODY_ENDED)
 
     def add(self, node: Node) -> Node:
         """Add a value, unless it is known; return it."""
@@ -192,6 +212,8 @@ class Trace:
         if kind in (list, tuple):
             return [*map(self.node_of, value)]
         if isinstance(value, Tensor):
+            if kind is not Tensor:
+                raise NotRecordedError("a batched tensor is read in a loop or branch")
             if value._is_tracked:
                 raise NotRecordedError(CAPTURED)
             self.captured.append(value)
@@ -204,12 +226,15 @@ class Trace:
 
     def _node_of_traced(self, value: Traced) -> Node:
         if not value._trace.is_open:
-            raise RecordingError(ENDED)
-        if value._trace is self or value._node.name == "constant":
+            raise value._trace.refuse()
+        if value._trace is self:
             return value._node
         if self.outer is None:
-            raise RecordingError(ENDED)
-        outer = self.outer.node_of(value)
+            raise value._trace.refuse()
+        outer: Node = self.outer.node_of(value)
+        self.read.append(value)
+        if outer.name == "constant":
+            return outer
         if outer not in self.given:
             self.given[outer] = Node("input", outer.example)
         return self.given[outer]
@@ -257,18 +282,19 @@ class Traced(Tensor):
         What it is a view of, and which view, or None.
     _shown
         The node of the base then.
-    _is_argument
-        Whether it is an argument, which cannot be written to.
+    _is_shared
+        Whether others may have its memory, so that it cannot be written to: an argument, or what a
+        loop or branch was given or returns.
     """
 
-    __slots__ = ("_base", "_is_argument", "_shown", "_trace", "_value", "_view")
+    __slots__ = ("_base", "_is_shared", "_shown", "_trace", "_value", "_view")
 
     _value: Node
     _trace: Trace
     _base: Traced | None
     _view: ShownAs
     _shown: Node
-    _is_argument: bool
+    _is_shared: bool
     _own = None
     _meta = None
 
@@ -287,7 +313,7 @@ class Traced(Tensor):
     @property
     def _a(self) -> np.ndarray:
         if not self._trace.is_open:
-            raise RecordingError(ENDED)
+            raise self._trace.refuse()
         if not self.is_known():
             raise NotRecordedError("a function that needs the array of a tensor is called")
         shown = self._node.example.view()
@@ -333,7 +359,7 @@ class Traced(Tensor):
     def _values(self, what: str) -> Tensor:
         """Return a tensor with the values if they are known."""
         if not self._trace.is_open:
-            raise RecordingError(ENDED)
+            raise self._trace.refuse()
         if not self.is_known():
             raise _depends_on_value(what)
         return wrap(self._node.example.copy())
@@ -354,8 +380,9 @@ class Traced(Tensor):
         return complex(self._values(_ASKS))
 
     def numpy(self) -> np.ndarray:
-        """Return a copy of the values if they are known."""
-        return self._values(_ASKS).numpy()
+        """Refuse: the array would share the memory of the tensor."""
+        self._values(_ASKS)
+        raise NotRecordedError("the array of a tensor that the function makes is used")
 
     def item(self, *index: int) -> Any:
         """Return a number if it is known."""
@@ -366,7 +393,7 @@ class Traced(Tensor):
         return self._values(_ASKS).tolist()
 
     def __array__(self, *args: Any, **kwargs: Any) -> np.ndarray:
-        return np.array(self._values(_ASKS)._a, *args, **{**kwargs, "copy": None})
+        return self.numpy()
 
     def __array_ufunc__(self, *args: Any, **kwargs: Any) -> Any:
         if MODE.thread.trace is None:  # ops do not look for traced tensors then
@@ -388,15 +415,22 @@ class Traced(Tensor):
     def clone(self) -> Tensor:
         """Return a tensor with the same value, to which writes have no effect on this one."""
         made = self._trace.tensor(self._node)
-        made._is_argument = False
+        made._is_shared = False
         return made
 
     copy = clone
 
+    def share(self) -> None:
+        """Note that others may have its memory, so that it can no longer be written to."""
+        whole = self
+        while whole._base is not None:
+            whole = whole._base
+        whole._is_shared = True
+
     def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Refuse: a recorded function computes values and nothing else."""
         if not self._trace.is_open:
-            raise RecordingError(ENDED)
+            raise self._trace.refuse()
         raise NotRecordedError("the graph of a tensor is used, or its shape is changed in place")
 
     requires_grad_ = backward = __deepcopy__ = _refuse
@@ -456,11 +490,13 @@ def example_of(value: Any) -> Any:
 def stopped(x: Traced) -> Traced:
     """Return a value that derivatives do not pass, as a view."""
     node = x._node
-    if node.dtype.kind != "f" or node.name in ("stop_gradient", "constant"):
+    if node.dtype.kind != "f":
         return x
     trace = MODE.thread.trace
 
     def again(base: Node) -> Node:
+        if base.name in ("constant", "stop_gradient"):
+            return base
         return trace.add(Node("stop_gradient", base.example, (trace.node_of(x),)))
 
     made = trace.tensor(again(node))

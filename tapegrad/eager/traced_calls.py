@@ -146,12 +146,20 @@ def _recorded(step: Step, given: tuple[Any, ...]) -> Any:
     result = trace.tensor(node)
     for number, (value, arg) in enumerate(zip(given, args, strict=True)):
         if type(value) is Traced and np.may_share_memory(arg.example, node.example):
-            result._base, result._view, result._shown = value, _shown(step, args, number), arg
-            if value._trace is not trace:
-                result._view = ShownAs(_refuse_stale, None)
-                result._shown = value._node
+            _set_base(result, value, arg, _shown(step, args, number))
             break
     return _marked(result)
+
+
+def _set_base(result: Traced, base: Any, node: Node, view: ShownAs) -> None:
+    """Note that a result shows another tensor, whose node is given."""
+    if type(base) is not Traced:  # from outside: it is not written to
+        result._is_shared = True
+        return
+    is_own = base._trace is result._trace
+    result._base, result._view, result._shown = base, view, node
+    if not is_own:
+        result._view, result._shown = ShownAs(_refuse_stale, None), base._node
 
 
 _SEVERAL = ("eigh", "qr", "slogdet", "full_svd", "thin_svd")  # they have compiled forms
@@ -207,9 +215,18 @@ def read_item(source: Any, index: Any) -> Any:
     trace: Trace = MODE.thread.trace
     x = trace.node_of(source)
     places = _checked(trace, x.shape, index)
-    example = np.asarray(x.example[example_of_index(places)]).copy()
-    node = trace.add(Node("item_at", example, (x, places)))
-    return _marked(trace.tensor(node))
+
+    def again(base: Node) -> Node:
+        example = np.asarray(base.example[example_of_index(places)])
+        return trace.add(Node("item_at", example, (base, places)))
+
+    def written(base: Node, view: Node) -> Node:
+        return assigned(trace, base, view, places)
+
+    result = trace.tensor(again(x))
+    if all(part is None or isinstance(part, (int, slice)) or not part.shape for part in places):
+        _set_base(result, source, x, ShownAs(again, written))
+    return _marked(result)
 
 
 def assigned(trace: Trace, x: Node, value: Any, index: Any) -> Node:
@@ -226,59 +243,72 @@ def assigned(trace: Trace, x: Node, value: Any, index: Any) -> Node:
     index
         The index, as `known` or `checked_index` return it.
     """
-    if any(isinstance(part, Node) for part in _parts(index)):
-        example = x.example.copy()
-        example[example_of_index(index)] = example_of(value)
+    example = x.example.copy(order="K")  # the tensor keeps its layout
+    example[example_of_index(index)] = example_of(value)
+    if type(index) is list:
         return trace.add(Node("put_at", example, (x, value, index)))
-    put = indexing.put
-    return Step("put", put.function, {"index": index}, put).node(trace, (x, value))
+    if _are_known((x, value)):
+        return Node("constant", example)
+    return trace.add(Node("put", example, (x, value), {"index": index}, indexing.put))
 
 
 def index_of(trace: Trace, shape: tuple[int, ...], index: Any) -> Any:
     """Return an index of an array of a shape, as a list of checked parts if it is not known."""
-    return _checked(trace, shape, index) if is_unknown(index) else known(index, "an index")
+    if is_unknown(index):
+        return _checked(trace, shape, index)
+    return tuple(map(_known_part, index)) if type(index) is tuple else _known_part(index)
+
+
+def _known_part(part: Any) -> Any:
+    """Return a part of an index with an array in place of a list."""
+    part = known(part, "an index")
+    if type(part) is not list:
+        return part
+    array = np.asarray(part)
+    return array if array.size else array.astype(np.intp)
 
 
 def is_unknown(index: Any) -> bool:
     """Whether a part of an index depends on the arguments of the recorded function."""
-    return any(type(part) is Traced and not part.is_known() for part in _parts(index))
-
-
-def _parts(index: Any) -> list[Any]:
-    return list(index) if type(index) in (list, tuple) else [index]
+    if type(index) in (list, tuple):
+        return any(map(is_unknown, index))
+    if type(index) is slice:
+        return any(map(is_unknown, (index.start, index.stop, index.step)))
+    return type(index) is Traced and not index.is_known()
 
 
 def _checked(trace: Trace, shape: tuple[int, ...], index: Any) -> list[Any]:
     """Return the parts of an index; those that depend on arguments are checked when it is used."""
-    parts = _parts(index if type(index) is tuple else (index,))
+    parts: list[Any] = []
+    for part in index if type(index) is tuple else (index,):
+        if type(part) is Traced and not part.is_known():
+            if part.dtype != np.int64:
+                raise NotRecordedError(f"an index of dtype {part.dtype} depends on the arguments")
+            parts.append(part)
+        elif is_unknown(part):
+            raise NotRecordedError("a bound of a slice, or a list, depends on the arguments")
+        else:
+            part = _known_part(part)
+            if isinstance(part, (bool, np.bool_)):
+                raise NotRecordedError("an index that is True or False")
+            is_mask = isinstance(part, np.ndarray) and part.dtype == np.bool_
+            parts += np.nonzero(part) if is_mask else [part]
     if any(part is Ellipsis for part in parts):
         at = next(k for k, part in enumerate(parts) if part is Ellipsis)
         taken = sum(part is not None for part in parts) - 1
         parts[at : at + 1] = [slice(None)] * (len(shape) - taken)
-    made: list[Any] = []
+    count = sum(part is not None for part in parts)
+    if count > len(shape):
+        raise IndexError(
+            f"too many indices for array: array is {len(shape)}-dimensional, but {count} were "
+            "indexed"
+        )
     axis = 0
-    for part in parts:
-        if part is None:
-            made.append(part)
-            continue
-        if axis >= len(shape):
-            raise IndexError(
-                f"too many indices for array: array is {len(shape)}-dimensional, but more were "
-                "indexed"
-            )
-        if type(part) is Traced and not part.is_known():
-            node = trace.node_of(part)
-            if node.dtype != np.int64:
-                raise NotRecordedError(f"an index of dtype {node.dtype} depends on the arguments")
-            made.append(checked(node, shape[axis]))
-        elif isinstance(part, slice) and any(
-            type(bound) is Traced for bound in (part.start, part.stop, part.step)
-        ):
-            raise NotRecordedError("a bound of a slice depends on the arguments")
-        else:
-            made.append(known(part, "an index"))
-        axis += 1
-    return made
+    for k, part in enumerate(parts):
+        if type(part) is Traced:
+            parts[k] = checked(trace.node_of(part), shape[axis])
+        axis += part is not None
+    return parts
 
 
 def checked(index: Node, extent: int) -> Node:

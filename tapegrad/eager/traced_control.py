@@ -6,8 +6,8 @@ from around it that it reads.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,8 +18,29 @@ from tapegrad.eager.traced import Body, Node, NotRecordedError, Trace, Traced, r
 Function = Callable[..., list[Any]]
 
 
-def recorded_body(function: Function, arguments: list[Any]) -> tuple[Body, list[Node]]:
-    """Record a function of tensors; return it, and the values from around it that it reads.
+class Recorded(NamedTuple):
+    """The body of a loop or a branch.
+
+    Attributes
+    ----------
+    body
+        What it computes.
+    given
+        The values from around it that it reads, which are its last arguments.
+    read
+        The tensors that these belong to.
+    is_shared
+        Whether a result may have the memory of an argument, of what it reads or of another result.
+    """
+
+    body: Body
+    given: list[Node]
+    read: list[Traced]
+    is_shared: bool
+
+
+def recorded_body(function: Function, arguments: list[Any]) -> Recorded:
+    """Record a function of tensors.
 
     Parameters
     ----------
@@ -34,7 +55,14 @@ def recorded_body(function: Function, arguments: list[Any]) -> tuple[Body, list[
         outputs = [_node_of_result(trace, leaf) for leaf in found]
         given = list(trace.given)
         own = [*inputs, *trace.given.values()]
-        return Body(trace.nodes, own, outputs), given
+        others = [node.example for node in own if node.shape]
+        is_shared = False
+        for node in outputs:
+            if node.shape:
+                is_shared |= node.name == "constant"
+                is_shared |= any(np.may_share_memory(node.example, other) for other in others)
+                others.append(node.example)
+        return Recorded(Body(trace.nodes, own, outputs), given, trace.read, is_shared)
 
 
 def _node_of_result(trace: Trace, leaf: Any) -> Node:
@@ -73,7 +101,12 @@ def example_of_leaf(value: Any) -> np.ndarray:
 
 
 def add_block(
-    name: str, args: tuple[Any, ...], bodies: tuple[Body, ...], examples: list[Any], **named: Any
+    name: str,
+    args: tuple[Any, ...],
+    bodies: tuple[Body, ...],
+    examples: list[Any],
+    shared: Iterable[Any] | None,
+    **named: Any,
 ) -> list[Tensor]:
     """Record a loop or branches; return tensors for the results.
 
@@ -87,14 +120,21 @@ def add_block(
         Its bodies.
     examples
         Arrays with the shapes and dtypes of the results.
+    shared
+        The tensors that the results may share memory with; None if they share none. Writes to one
+        of them are not recorded.
     **named
         Other properties.
     """
     trace: Trace = MODE.thread.trace
     block = trace.add(Node(name, (), args, {"bodies": bodies, **named}))
     made: list[Tensor] = []
+    for value in shared or ():
+        if type(value) is Traced:
+            value.share()
     for number, example in enumerate(examples):
         part = trace.add(Node("item", np.array(example), (block,), {"number": number}))
         result: Traced = trace.tensor(part)
+        result._is_shared = shared is not None
         made.append(result if MODE.recording else stopped(result))
     return made

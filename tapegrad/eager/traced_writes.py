@@ -76,8 +76,10 @@ def _rebind(target: Traced, node: Node) -> None:
             raise NotRecordedError("a view that is changed in place is none of elements or axes")
         _rebind(base, written(base._node, node))
         target._shown = base._node
-    elif target._is_argument:
-        raise NotRecordedError("an argument is changed in place")
+    elif target._is_shared:
+        raise NotRecordedError(
+            "an argument is changed in place, or what a loop or branch has read or made"
+        )
     elif target._trace is not MODE.thread.trace:
         raise NotRecordedError(IN_PLACE)
     target._value = node

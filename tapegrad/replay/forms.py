@@ -113,6 +113,8 @@ def _is_test(node: Node) -> bool:
 def expression(node: Node, args: list[str]) -> str:
     """Return the text that computes an element from those of the arguments."""
     name = node.name
+    if name == "power" and isinstance(node.args[1], int) and node.args[1] < 0:
+        args[1] = number(float(node.args[1]))  # division by zero gives inf
     if name in _OPERATORS:
         return f"{args[0]} {_OPERATORS[name]} {args[1]}"
     if name in _TESTS:
@@ -249,9 +251,7 @@ def place_of_item(shape: tuple[int, ...], given: Any, index: list[str]) -> list[
             left.pop(0)
         elif isinstance(part, slice):
             start, _, step = part.indices(shape[len(found)])
-            at = left.pop(0)
-            at = at if step == 1 else f"{step} * {at}"
-            found.append(f"{start} + {at}" if start else at)
+            found.append(_moved(left.pop(0), start, step))
         else:
             if own is None and k in advanced:
                 own, left = left[:count], left[count:]
@@ -260,6 +260,13 @@ def place_of_item(shape: tuple[int, ...], given: Any, index: list[str]) -> list[
             else:
                 found.append(str(int(part) % shape[len(found)]))
     return found
+
+
+def _moved(at: str, start: int, step: int) -> str:
+    """Return the text of ``start + step * at``."""
+    if step != 1:
+        at = f"{step} * {at if at.isidentifier() else f'({at})'}"
+    return f"{start} + {at}" if start else at
 
 
 def _expanded(shape: tuple[int, ...], given: Any) -> list[Any]:

@@ -49,7 +49,7 @@ _MANY = 8  # recordings of a function, after which the next one is worth a warni
 
 def _shown(part: Any) -> str:
     """Return what a part of a key says of an argument."""
-    if isinstance(part, tuple) and len(part) == 2 and isinstance(part[1], np.dtype):
+    if isinstance(part, tuple) and len(part) > 2 and isinstance(part[1], np.dtype):
         return f"an array of shape {part[0]} and dtype {part[1]}"
     return repr(part[1] if isinstance(part, tuple) and len(part) == 2 else part)
 
@@ -249,7 +249,7 @@ class _Call:
             self.parts.append((arg, 0, None))
             return
         if type(arg) is np.ndarray:
-            key.append((arg.shape, arg.dtype))
+            key.append((arg.shape, arg.dtype, _order(arg)))
             self.leaves.append(arg)
             self.parts.append((None, 1, _only))
             return
@@ -259,10 +259,10 @@ class _Call:
         for leaf in leaves:
             kind = type(leaf)
             if isinstance(leaf, Tensor):
-                key.append((leaf.shape, leaf.dtype, leaf.device))
+                key.append((leaf.shape, leaf.dtype, leaf.device, _order(leaf._a)))
             elif isinstance(leaf, np.ndarray):
                 refuse_masked(leaf)
-                key.append((leaf.shape, leaf.dtype))
+                key.append((leaf.shape, leaf.dtype, _order(leaf)))
             elif kind is float or kind is int or isinstance(leaf, np.generic):
                 key.append(kind)
             else:
@@ -344,6 +344,8 @@ class _Call:
             traced = [*map(trace.tensor, inputs)]
             args, kwargs = self.arguments(traced)
             found = self.jitted.function(*args, **kwargs)
+            if trace.failure is not None:
+                raise trace.failure
             leaves, compiled.build = tree(found, "jit: the result")
             outputs: list[Node] = []
             for leaf in leaves:
@@ -416,6 +418,13 @@ def _kinds(args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         else:
             return None
     return tuple(found)
+
+
+def _order(array: Any) -> Any:
+    """Return the order of the axes in memory: new arrays have it too, and reshape may copy them."""
+    if array.flags.c_contiguous:
+        return None
+    return tuple(np.argsort([-abs(stride) for stride in array.strides], kind="stable").tolist())
 
 
 def _only(leaves: list[Any]) -> Any:

@@ -93,8 +93,11 @@ class Text:
     def inside(self, head: str) -> Iterator[None]:
         """Write the head of a loop or branch, and in the context, what is inside."""
         self.line(head)
+        count = len(self.lines)
         self._depth += 1
         yield
+        if len(self.lines) == count:
+            self.line("pass")
         self._depth -= 1
 
     def fresh(self, stem: str) -> str:
@@ -210,6 +213,6 @@ class Text:
         return copy
 
     def result(self, node: Node) -> str:
-        """Return the name of an array for a result, which is no argument."""
+        """Return the name of an array for a result, which is neither an argument nor a view."""
         is_given = self.forms[node] is Form.GIVEN or node.name == "reshape"
         return self.copied(node) if is_given and node.shape else self.array(node)

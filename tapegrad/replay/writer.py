@@ -206,14 +206,17 @@ class Writer:
         """Write variables that start as some values; return their names."""
         found = []
         for node in nodes:
-            start = self.text.array(node)
+            start = self.text.result(node)
             found.append(self.text.fresh("k"))
             self.text.line(f"{found[-1]} = {start}")
         return found
 
     def _carry(self, states: list[str], nodes: list[Node]) -> None:
         """Write that variables become what an iteration has computed."""
-        new = [self.text.array(node) for node in nodes]
+        new = [
+            name if (name := self.text.names.get(node)) in states else self.text.result(node)
+            for node in nodes
+        ]
         for k, name in enumerate(new):
             if name in states and name != states[k]:  # it may be overwritten first
                 new[k] = self.text.fresh("k")
@@ -288,12 +291,10 @@ class Writer:
         for k, (body, values) in enumerate(zip(bodies, others, strict=True)):
             test = choice if which.dtype == np.bool_ else f"{choice} == {k}"
             head = f"if {test}:" if k == 0 else f"elif {test}:"
-            with text.inside("else:" if k == len(bodies) - 1 else head):
+            with text.inside("else:" if k == len(bodies) - 1 > 0 else head):
                 self._body(body, [*taken, *values])
                 for result, out in zip(results, self.programs[body].outputs, strict=True):
-                    text.line(f"{result} = {text.array(out)}")
-                if not results:
-                    text.line("pass")
+                    text.line(f"{result} = {text.result(out)}")
         return results
 
     # -- loop nests ---------------------------------------------------------------------------

@@ -234,7 +234,7 @@ class TestKnownValues:
     def test_arrays(self):
         def f(x):
             order = tg.argsort(tg.tensor([3.0, 1.0, 2.0]))
-            return x[:, order] * np.asarray(tg.ones(3)) + tg.eye(3)[0].numpy()
+            return x[:, order] * np.sum(tg.ones(3)) + np.array(tg.eye(3)[0].tolist())
 
         assert not tg.jit(f).inspect(X).startswith("op by op")
         assert_equal(tg.jit(f)(X), f(tg.tensor(X)))
