@@ -166,7 +166,7 @@ _SEVERAL = ("eigh", "qr", "slogdet", "full_svd", "thin_svd")  # they have compil
 
 
 def _refuse_stale(base: Node) -> Node:
-    raise NotRecordedError("a view of a tensor is used that was written to outside of a loop")
+    raise NotRecordedError("a tensor is used that may be a view of one that was changed in place")
 
 
 def _marked(result: Traced) -> Traced:
@@ -224,9 +224,24 @@ def read_item(source: Any, index: Any) -> Any:
         return assigned(trace, base, view, places)
 
     result = trace.tensor(again(x))
-    if all(part is None or isinstance(part, (int, slice)) or not part.shape for part in places):
-        _set_base(result, source, x, ShownAs(again, written))
+    if result.shape and not any(np.shape(part) for part in places if part is not None):
+        numbers = [part for part in _parts(index) if type(part) is Traced]
+        is_view = all(_is_number(trace.node_of(part)) for part in numbers)
+        shown = ShownAs(again, written) if is_view else ShownAs(_refuse_stale, None)
+        _set_base(result, source, x, shown)
     return _marked(result)
+
+
+def _is_number(node: Node) -> bool:
+    """Whether a value is a Python number op by op; it is a 0-d tensor otherwise.
+
+    NumPy copies what it finds at an index that is an array.
+    """
+    if node.name == "input":
+        return bool(node.parameters.get("is_number"))
+    if node.name not in ("add", "subtract", "multiply", "negative", "positive"):
+        return False
+    return all(isinstance(arg, int) or _is_number(arg) for arg in node.args)
 
 
 def assigned(trace: Trace, x: Node, value: Any, index: Any) -> Node:
@@ -277,10 +292,14 @@ def is_unknown(index: Any) -> bool:
     return type(index) is Traced and not index.is_known()
 
 
+def _parts(index: Any) -> tuple[Any, ...]:
+    return index if type(index) is tuple else (index,)
+
+
 def _checked(trace: Trace, shape: tuple[int, ...], index: Any) -> list[Any]:
     """Return the parts of an index; those that depend on arguments are checked when it is used."""
     parts: list[Any] = []
-    for part in index if type(index) is tuple else (index,):
+    for part in _parts(index):
         if type(part) is Traced and not part.is_known():
             if part.dtype != np.int64:
                 raise NotRecordedError(f"an index of dtype {part.dtype} depends on the arguments")

@@ -89,9 +89,11 @@ def index_of_loop(lower: Any, upper: Any) -> Node:
     lower, upper
         The bounds: numbers or nodes.
     """
+    named: dict[str, Any] = {"is_number": True}
     if isinstance(lower, int) and isinstance(upper, int):
-        return Node("input", np.asarray(lower), (), {"range": (lower, upper)})
-    return Node("input", np.asarray(lower.example if isinstance(lower, Node) else lower))
+        named["range"] = (lower, upper)
+    first = lower.example if isinstance(lower, Node) else lower
+    return Node("input", np.asarray(first), (), named)
 
 
 def example_of_leaf(value: Any) -> np.ndarray:

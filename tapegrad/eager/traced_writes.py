@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from tapegrad.eager.modes import MODE
-from tapegrad.eager.traced import IN_PLACE, Node, NotRecordedError, Traced
+from tapegrad.eager.traced import IN_PLACE, Node, NotRecordedError, Trace, Traced
 from tapegrad.eager.traced_calls import assigned, example_of_index, index_of
+from tapegrad.ops.op import TABLE
 from tapegrad.ops.piecewise import where
 from tapegrad.ops.shape import astype, broadcast_to
 
@@ -34,7 +35,18 @@ def write(target: Any, value: Any) -> None:
         made = made if node.dtype == dtype else astype.public(made, dtype)
         made = made if node.shape == shape else broadcast_to.public(made, shape)
         node = trace.node_of(made)
-    _rebind(target, node)
+    _rebind(target, _laid_out(trace, node, target._node.example))
+
+
+def _laid_out(trace: Trace, node: Node, like: np.ndarray) -> Node:
+    """Return a node whose example has the layout of another array, as the tensor keeps it."""
+    if node.example.strides == like.strides:
+        return node
+    example = np.empty_like(like)
+    example[...] = node.example
+    if node.name == "constant":
+        return Node("constant", example)
+    return trace.add(Node("positive", example, (node,), {}, TABLE["positive"]))
 
 
 def assign_item(target: Any, index: Any, value: Any) -> None:

@@ -340,7 +340,7 @@ class _Call:
         if any(isinstance(leaf, Tensor) and leaf.device != HOST for leaf in self.leaves):
             raise NotRecordedError("an argument is on a device")
         with enable_grad(), record() as trace:
-            inputs = [Node("input", np.array(plain(leaf))) for leaf in self.leaves]
+            inputs = [_input(leaf) for leaf in self.leaves]
             traced = [*map(trace.tensor, inputs)]
             args, kwargs = self.arguments(traced)
             found = self.jitted.function(*args, **kwargs)
@@ -418,6 +418,12 @@ def _kinds(args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         else:
             return None
     return tuple(found)
+
+
+def _input(leaf: Any) -> Node:
+    """Return the node of an argument."""
+    is_number = isinstance(leaf, (int, np.integer))
+    return Node("input", np.array(plain(leaf)), (), {"is_number": True} if is_number else {})
 
 
 def _order(array: Any) -> Any:
