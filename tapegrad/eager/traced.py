@@ -422,10 +422,18 @@ class Traced(Tensor):
 
     def share(self) -> None:
         """Note that others may have its memory, so that it can no longer be written to."""
+        self._whole()._is_shared = True
+
+    def is_shared(self) -> bool:
+        """Whether others may have its memory."""
+        return self._whole()._is_shared
+
+    def _whole(self) -> Traced:
+        """Return what it is a view of, or itself."""
         whole = self
         while whole._base is not None:
             whole = whole._base
-        whole._is_shared = True
+        return whole
 
     def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Refuse: a recorded function computes values and nothing else."""

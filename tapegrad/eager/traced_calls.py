@@ -224,7 +224,7 @@ def read_item(source: Any, index: Any) -> Any:
         return assigned(trace, base, view, places)
 
     result = trace.tensor(again(x))
-    if result.shape and not any(np.shape(part) for part in places if part is not None):
+    if not any(np.shape(part) for part in places if part is not None):
         numbers = [part for part in _parts(index) if type(part) is Traced]
         is_view = all(_is_number(trace.node_of(part)) for part in numbers)
         shown = ShownAs(again, written) if is_view else ShownAs(_refuse_stale, None)

@@ -55,13 +55,12 @@ def recorded_body(function: Function, arguments: list[Any]) -> Recorded:
         outputs = [_node_of_result(trace, leaf) for leaf in found]
         given = list(trace.given)
         own = [*inputs, *trace.given.values()]
-        others = [node.example for node in own if node.shape]
-        is_shared = False
+        others = [node.example for node in own]
+        is_shared = any(type(leaf) is Traced and leaf.is_shared() for leaf in found)
         for node in outputs:
-            if node.shape:
-                is_shared |= node.name == "constant"
-                is_shared |= any(np.may_share_memory(node.example, other) for other in others)
-                others.append(node.example)
+            is_shared |= node.name == "constant"
+            is_shared |= any(np.may_share_memory(node.example, other) for other in others)
+            others.append(node.example)
         return Recorded(Body(trace.nodes, own, outputs), given, trace.read, is_shared)
 
 
