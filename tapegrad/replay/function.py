@@ -350,7 +350,7 @@ class _Call:
             outputs: list[Node] = []
             for leaf in leaves:
                 if type(leaf) is Traced and leaf.is_known():
-                    compiled.results.append((None, wrap(leaf.numpy())))
+                    compiled.results.append((None, wrap(leaf._a.copy())))
                 elif type(leaf) is Traced:
                     compiled.results.append((len(outputs), None))
                     outputs.append(trace.node_of(leaf))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from interpreted import assert_equal, interpret
 from programs import Program
+from writing_programs import WritingProgram, arguments
 
 import tapegrad as tg
 
@@ -20,6 +21,53 @@ def test_run_by_python(first, monkeypatch):
         expected = program(*map(tg.tensor, program.args)).numpy()
         assert_equal(jitted(*program.args), expected[()], rtol=1e-10)
     assert not reasons
+
+
+def outcome(function, args):
+    """Return the results, or the error of an index, and the arguments afterwards."""
+    try:
+        found = function(*args)
+    except IndexError:
+        found = None
+    return found, args
+
+
+@pytest.mark.parametrize("first", range(0, 600, 20))
+def test_writes_and_loops(first, monkeypatch):
+    interpret(monkeypatch)
+    recorded = 0
+    for seed in range(first, first + 20):
+        program = WritingProgram(seed)
+        jitted = tg.jit(program.function)
+        for call in range(3):
+            args = arguments(seed, call)
+            found, after = outcome(jitted, [*map(np.copy, args[:3]), *args[3:]])
+            given = [*map(np.copy, args[:3]), *args[3:]]
+            tensors = [tg.as_tensor(a) if isinstance(a, np.ndarray) else a for a in given]
+            expected, _ = outcome(program.function, tensors)
+            if expected is None:
+                assert found is None, program.text
+                continue
+            assert_equal((found, after), (expected, given), rtol=1e-10)
+        recorded += not jitted.inspect(*args).startswith("op by op")
+    assert recorded >= 5
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("seed", range(3000, 3012))
+def test_gradients_of_writes_and_loops(seed):
+    program = WritingProgram(seed)
+    args = arguments(seed, 0)
+
+    def total(function):
+        return lambda *args: sum(tg.sum(tg.sin(part)) for part in function(*args))
+
+    try:
+        expected = tg.value_and_grad(total(program.function), argnums=(0, 1, 2))(*args)
+    except RuntimeError:  # op by op, a value that the gradient needs was overwritten
+        pytest.skip("it has no gradient op by op")
+    found = tg.value_and_grad(tg.jit(total(program.function)), argnums=(0, 1, 2))(*args)
+    assert_equal(found, expected, rtol=1e-9)
 
 
 @pytest.mark.compiled

@@ -8,6 +8,7 @@ import tapegrad as tg
 
 X = np.linspace(-1.0, 2.0, 12).reshape(4, 3)
 I = np.array([2, 0, 2])  # noqa: E741
+V4 = np.arange(4.0)
 
 
 @pytest.fixture(autouse=True)
@@ -216,6 +217,81 @@ class TestWhatIsNotRecorded:
             assert_equal(tg.jit(f)(X), expected)
 
 
+def stepped_views(x):
+    z = x.T[0] * 1.0
+    v = z[::2]
+    v[::-1] *= 2.0
+    z[1:] = z[::-1][1:]
+    return z, x[::2][1:], x[::-1][::-1], tg.flip(x)[1:]
+
+
+def reshaped_layouts(x):
+    z = tg.sin(x)
+    z.reshape(-1)[0] = 5.0
+    y = x.T * 1.0
+    y[0] = 0.0
+    y.reshape(-1)[1] = 7.0
+    z[...] = 0.5
+    return z, y, z.reshape(-1), x.clone().reshape(-1)
+
+
+def reshaped_argument(x):
+    z = x.reshape(-1)
+    z[0] = 5.0
+    return z
+
+
+def listed(x):
+    z, y = tg.zeros(3), tg.zeros((3, 2))
+    z[[0, 2]] = 1.0
+    z[[0, 1]] += x[0, 1:]
+    y[[0, 1]] = x[1, :2]
+    return z, y
+
+
+def detached_before(x):
+    z = tg.zeros(3)
+    kept = z.detach()
+    z[0] = x[0, 0]
+    return kept * x[0], z * x[0]
+
+
+def arrays_of_its_own(x):
+    z = tg.zeros(3)
+    np.asarray(z)[0] = 1.0
+    z.numpy()[1] = 2.0
+    return x * z
+
+
+def handled(x):
+    z = x * 1.0
+    try:
+        z.requires_grad_()
+    except Exception:
+        return z * 3.0
+    return z * 2.0
+
+
+@pytest.mark.parametrize("function", [
+    stepped_views, reshaped_layouts, reshaped_argument, listed, detached_before, arrays_of_its_own,
+    handled,
+])  # fmt: skip
+def test_equal_for_all_layouts(function):
+    f = tg.jit(function)
+    for x in (np.asfortranarray(X), X, np.repeat(X, 2, axis=1)[:, ::2], np.asfortranarray(X)):
+        one, other = x.copy(order="K"), x.copy(order="K")
+        assert_equal(f(one), function(tg.as_tensor(other)))
+        assert_equal(one, other)
+
+
+@pytest.mark.compiled
+def test_gradients_of_detached_tensors():
+    def f(x):
+        return sum(map(tg.sum, detached_before(x)))
+
+    assert_equal(tg.grad(tg.jit(f))(X), tg.grad(f)(X))
+
+
 class TestKnownValues:
     """What the function makes itself has values while it is recorded."""
 
@@ -267,6 +343,55 @@ class TestIndices:
 
         assert not tg.jit(f).inspect(X, k).startswith("op by op")
         assert_equal(tg.jit(f)(X, k), f(tg.tensor(X), k))
+
+    def test_rows_are_views(self):
+        def f(x, k, places):
+            z = x * 1.0
+            row, part = z[k], z[k - 1, 1:]
+            row[0] = 5.0
+            z[k - 1] = 0.5
+            copy = z[places[0]]  # an index that is an array
+            total = tg.sum(copy)
+            z[k] = 1.0
+            return z, row, part, total
+
+        assert not tg.jit(f).inspect(X, 1, I).startswith("op by op")
+        for k in (1, 2, -1):
+            assert_equal(tg.jit(f)(X, k, I), f(tg.tensor(X), k, tg.tensor(I)))
+
+    def test_rows_at_arrays_are_copies(self):
+        def f(x, places):
+            z = x * 1.0
+            row = z[places[0]]
+            z[:] = 0.0
+            return row
+
+        assert_equal(tg.jit(f)(X, I), f(tg.tensor(X), tg.tensor(I)))
+
+    def test_masks_beside_numbers(self):
+        cube = np.arange(30.0).reshape(2, 3, 5)
+        mask = np.array([[True, False, True], [False, True, True]])
+
+        def f(x, k):
+            z = x * 1.0
+            z[mask, k] = 7.0
+            return x[mask, k] + x[mask, ..., k], z
+
+        assert not tg.jit(f).inspect(cube, 4).startswith("op by op")
+        assert_equal(tg.jit(f)(cube, 4), f(tg.tensor(cube), 4))
+        with pytest.raises(IndexError):
+            tg.jit(f)(cube, 5)
+
+    def test_slices_run_op_by_op(self):
+        f = tg.jit(lambda x, k: x[k : k + 2])
+        for k in (0, 1, 3):
+            assert_equal(f(X, k), X[k : k + 2])
+
+    def test_an_array_from_outside(self):
+        f = tg.jit(lambda x, k: V4[k] * x)
+        with pytest.raises(tg.RecordingError, match="as_tensor"):
+            f(X, 1)
+        assert_equal(tg.jit(lambda x, k: tg.as_tensor(V4)[k] * x)(X, 1), X)
 
     @pytest.mark.parametrize("k", [4, -5])
     def test_out_of_bounds(self, k):

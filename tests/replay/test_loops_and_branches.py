@@ -137,6 +137,12 @@ def test_bounds_that_depend_on_arguments():
         f(V, 4)
 
 
+@pytest.mark.compiled
+@pytest.mark.parametrize("k", [0, -1])
+def test_switch_of_one_function(k):
+    assert_equal(tg.jit(lambda k, x: tg.switch(k, [tg.sin], x))(k, V), np.sin(V))
+
+
 @pytest.mark.parametrize("k", [0, 1, 2, -1])
 def test_switch(k):
     def f(k, x):
@@ -165,6 +171,108 @@ def test_a_thousand_iterations_of_python_name_scan():
         tg.jit(f)(V)
 
 
+def result_is_operand(x, rows):
+    z = x * 1.0
+    chosen = tg.cond(x[0] > 0.0, lambda: z, lambda: z * 2.0)
+    chosen[0] = 5.0
+    return z
+
+
+def operand_is_result(x, rows):
+    z = x * 1.0
+    chosen = tg.cond(x[0] > 0.0, lambda: z, lambda: z * 2.0)
+    z[0] = 5.0
+    return chosen
+
+
+def view_of_the_state(x, rows):
+    z = x * 1.0
+    state, _ = tg.scan(lambda s, row: (s[::-1], None), z, length=3)
+    state[0] = 5.0
+    return z, state
+
+
+def without_a_step(x, rows):
+    z = x * 1.0
+    state = tg.while_loop(lambda s: tg.sum(s) > 100.0, lambda s: s * 2.0, z)
+    state[0] = 5.0
+    return z
+
+
+def argument(x, rows):
+    chosen = tg.cond(x[0] > 0.0, lambda: x, lambda: x * 2.0)
+    chosen[0] = 1.0
+    return chosen
+
+
+def rows_that_are_written_to(x, rows):
+    def step(state, row):
+        inner = tg.cond(state[0] > 0.0, lambda: row, lambda: row * 2.0)
+        inner.zero_()
+        return tg.tanh(state), None
+
+    return tg.scan(step, x, rows)[0]
+
+
+def keys_in_another_order(x, rows):
+    state = {"a": x, "b": x + 1.0}
+    state = tg.fori_loop(0, 3, lambda i, s: {"b": s["b"] * 2.0, "a": s["a"]}, state)
+    either = tg.cond(x[0] > 0.0, lambda: {"b": x, "a": x * 2.0}, lambda: {"a": x * 3.0, "b": x})
+    return state["a"] * either["b"], state["b"] + either["a"]
+
+
+def without_lines(x, rows):
+    state = tg.fori_loop(0, 2, lambda i, s: s, x)
+    return tg.scan(lambda s, row: (s, None), state, rows)[0] * 2.0
+
+
+@pytest.mark.parametrize("function", [
+    result_is_operand, operand_is_result, view_of_the_state, without_a_step, argument,
+    rows_that_are_written_to, keys_in_another_order, without_lines,
+])  # fmt: skip
+def test_memory_is_shared_as_in_python(function):
+    f = tg.jit(function)
+    for x in (V, -V):
+        given = [x.copy(), A.copy()], [x.copy(), A.copy()]
+        assert_equal(f(*given[0]), function(*map(tg.as_tensor, given[1])))
+        assert_equal(*given)
+
+
+@pytest.mark.compiled
+def test_results_are_new_arrays():
+    ones = tg.jit(lambda x: tg.cond(x[0] > 0.0, lambda: tg.ones(3), lambda: x * 2.0))
+    ones(V)[:] = 9.0
+    assert_equal(ones(V), np.ones(3))
+    for f in (
+        tg.jit(lambda x, n: tg.fori_loop(0, n, lambda i, s: s * 2.0, x)),
+        tg.jit(lambda x, n: tg.cond(n > 0, lambda: x * 2.0, lambda: x)),
+    ):
+        x = V.copy()
+        f(x, 0)[:] = 9.0
+        assert_equal(x, V)
+
+
+@pytest.mark.compiled
+def test_loops_of_tensors_are_compiled():
+    f = tg.jit(lambda x: tg.fori_loop(0, 3, lambda i, s: s * 2.0 + 1.0, x))
+    assert not f.inspect(tg.tensor(V)).startswith("op by op")
+
+
+def test_tests_that_are_numbers():
+    def f(x):
+        state = tg.while_loop(lambda s: s[0], lambda s: (s[0] - 1, s[1] * 2.0), (3, x))
+        return tg.while_loop(lambda s: s[:1] < 5.0, lambda s: s * 2.0, state[1])
+
+    assert_equal(tg.jit(f)(V), f(tg.tensor(V)))
+
+
+def test_loops_inside_of_vmap():
+    def f(x):
+        return tg.vmap(lambda row: tg.fori_loop(0, 2, lambda i, s: s * row, row))(x)
+
+    assert_equal(tg.jit(f)(A), A**3)
+
+
 class TestRefused:
     """The same errors as Python and recorded."""
 
@@ -183,6 +291,36 @@ class TestRefused:
         f = ways(lambda x: tg.scan(lambda s, r: (s * r, None), tg.arange(3), x)[0] * x)
         with pytest.raises(TypeError, match=r"scan: the step changes part 0 .* int64.* float64"):
             f(tg.tensor(V))
+
+    def test_narrower_dtypes(self, ways):
+        f = ways(lambda x: tg.fori_loop(0, 3, lambda i, s: tg.where(s > 0.2, 1, 0), 0.5) * x)
+        with pytest.raises(TypeError, match="fori_loop: the step changes part 0"):
+            f(tg.tensor(V))
+
+    def test_tests_that_are_arrays(self, ways):
+        f = ways(lambda x: tg.while_loop(lambda s: s < 5.0, lambda s: s * 2.0, x))
+        with pytest.raises(TypeError, match="the test is one truth value"):
+            f(tg.tensor(V))
+
+    def test_a_tensor_of_a_step_outside_of_it(self):
+        kept = []
+
+        def f(x):
+            tg.fori_loop(0, 2, lambda i, s: kept.append(s) or s * 2.0, x)
+            return sum(kept)
+
+        with pytest.raises(tg.RecordingError, match=r"of the step of a loop.* outside of it"):
+            tg.jit(f)(V)
+
+    def test_an_error_that_is_handled(self):
+        def f(x):
+            try:
+                return x * float(x[0])
+            except RuntimeError:
+                return x
+
+        with pytest.raises(tg.RecordingError):
+            tg.jit(f)(V)
 
     def test_other_structures(self, ways):
         f = ways(lambda x: tg.while_loop(lambda s: tg.sum(s[0]) < 9.0, lambda s: s[0], (x, x)))
