@@ -89,7 +89,9 @@ class Compiled:
             The differentiated arguments of the program.
         """
         found = self._gradients.get(places)
-        if found is None and self.program is not None:
+        if self.program is None:
+            return None
+        if found is None:
             outputs = self.program.outputs
             inputs = [self.program.inputs[place] for place in places]
             if len(self.results) == 1 and outputs[0].shape == () and places:

@@ -37,6 +37,7 @@ from tapegrad.transform.errors import SerialLoopWarning, TransformError, Unequal
 from tapegrad.transform.independence.generated import Generated
 from tapegrad.transform.printer import in_order
 from tapegrad.transform.stubs import stub
+from tapegrad.transform.tape_memory import pool
 from tapegrad.transform.verifier.verify import verify
 
 _OPTIONS = ("error_model", "boundscheck", "nogil")
@@ -179,6 +180,7 @@ class Derivative(Recording):
     @probe(lambda args: f"compile {_name(args)}", "compile")
     def compile(self, sig: Any) -> Any:
         """Compile it for a signature."""
+        pool.start()
         arguments, _ = sigutils.normalize_signature(sig)
         arguments = tuple(arguments)
         with global_compiler_lock:

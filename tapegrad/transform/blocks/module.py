@@ -16,6 +16,7 @@ from tapegrad.transform.blocks.holding import Flow, Holding
 from tapegrad.transform.blocks.iteration import Iteration
 from tapegrad.transform.blocks.last_changes import begin_at_last_changes
 from tapegrad.transform.blocks.loop_code import LoopCode
+from tapegrad.transform.blocks.pooled import take_from_pool
 from tapegrad.transform.blocks.reuse import reuse_arrays
 from tapegrad.transform.blocks.rows import share_rows
 from tapegrad.transform.blocks.sharing import Sharing
@@ -90,6 +91,7 @@ class Module:
         changed |= {name for name, (found, _) in loops.items() if found}
         changed |= {name for name in reached if self._skips_zeros(name, loops[name][0])}
         changed |= {name for name in reached if self._reuses_arrays(name)}
+        changed |= {name for name in reached if self._takes_from_pool(name)}
         if not changed:
             return Made()
         while True:  # and what calls them
@@ -160,6 +162,10 @@ class Module:
         if is_changed:
             flow = Flow(tree, facts, self._holding)
         return reuse_arrays(tree, facts, flow, self._fresh[name]) or is_changed
+
+    def _takes_from_pool(self, name: str) -> bool:
+        """Let a function take arrays from the pool; return whether there are any."""
+        return take_from_pool(self._trees[name], self._facts[name])
 
     def _removes_zeros(self, name: str) -> bool:
         """Remove zeros that nothing reads; return whether there are any."""

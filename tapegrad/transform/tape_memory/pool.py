@@ -1,0 +1,275 @@
+"""Memory of large arrays that is used again.
+
+The C library gives the memory of a large array back to the operating system when the array is
+deleted, and asks for new pages for the next one: to clear and map them takes longer than many
+computations on their elements. Generated code takes large arrays from here instead. When one is
+deleted, in any thread, its memory waits in a table for the next array of about this size.
+
+The table is changed by atomic instructions alone. Its functions are called by numba's runtime, by
+the addresses in an `NRT_ExternalAllocator`, which compiled code finds by a symbol.
+"""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+from __future__ import annotations
+
+import ctypes
+import functools
+from pathlib import Path
+from typing import Any
+
+import llvmlite.binding as llvm
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numba.np import arrayobj
+
+from tapegrad.kernels import native
+from tapegrad.transform.cache.machine_code import jit
+
+LEAST = 1 << 20  # bytes of a large array
+MOST = 1 << 29  # bytes that wait at the same time
+PLACES = 64
+_LEAST_FLOATS = LEAST // 8
+_SYMBOL = "tapegrad_pool"
+_WORD = ir.IntType(64)
+_POINTER = ir.IntType(8).as_pointer()
+
+# the addresses of memory that waits; the last word is how many bytes that are
+table = np.zeros(PLACES + 1, np.int64)
+
+
+class _Allocator(ctypes.Structure):
+    """Three functions, and what they are given as their last argument: the table."""
+
+    _fields_ = tuple((name, ctypes.c_void_p) for name in ("malloc", "realloc", "free", "table"))
+
+
+def _of_c(name: str) -> int | None:
+    return ctypes.cast(getattr(ctypes.CDLL(None), name), ctypes.c_void_p).value
+
+
+# until the pool is started, they ignore the table
+_allocator = _Allocator(_of_c("malloc"), 0, _of_c("free"), table.ctypes.data)
+llvm.add_symbol(_SYMBOL, ctypes.addressof(_allocator))
+
+
+@functools.cache
+def start() -> None:
+    """Compile or load the functions of the pool."""
+    if not hasattr(ctypes.CDLL(None), "malloc_usable_size"):  # a C library of another kind
+        return
+    source = Path(__file__).read_bytes()
+    take = native.load(native.fingerprint(source, b"take"), _take)
+    give = native.load(native.fingerprint(source, b"give"), _give)
+    _allocator.malloc, _allocator.free = take, give
+
+
+def release() -> None:
+    """Give the memory that waits back to the operating system."""
+    free = ctypes.CDLL(None).free
+    free.argtypes = [ctypes.c_void_p]
+    size_of = ctypes.CDLL(None).malloc_usable_size
+    size_of.argtypes, size_of.restype = [ctypes.c_void_p], ctypes.c_size_t
+    for place in range(PLACES):
+        address, table[place] = int(table[place]), 0
+        if address:
+            table[PLACES] -= size_of(address)
+            free(address)
+
+
+# -- the table -------------------------------------------------------------------------------------
+
+
+def _atomic(name: str) -> Any:
+    """Return an intrinsic that changes the word at an address, and returns what was there."""
+
+    @intrinsic
+    def change(typingctx, address, value):
+        def codegen(context, builder, signature, args):
+            place = builder.inttoptr(args[0], _WORD.as_pointer())
+            return builder.atomic_rmw(name, place, args[1], "seq_cst")
+
+        return types.int64(types.int64, types.int64), codegen
+
+    return change
+
+
+_exchange, _add = _atomic("xchg"), _atomic("add")
+
+
+@intrinsic
+def _put_if_empty(typingctx, address, value):
+    """Write a word that is 0; return whether it was."""
+
+    def codegen(context, builder, signature, args):
+        place = builder.inttoptr(args[0], _WORD.as_pointer())
+        found = builder.cmpxchg(place, ir.Constant(_WORD, 0), args[1], "seq_cst", "seq_cst")
+        return builder.extract_value(found, 1)
+
+    return types.boolean(types.int64, types.int64), codegen
+
+
+def _function_of_c(name: str, gives: ir.Type, takes: ir.Type) -> Any:
+    """Return an intrinsic that calls a function of the C library, with an integer or address."""
+
+    @intrinsic
+    def call(typingctx, value):
+        def codegen(context, builder, signature, args):
+            kind = ir.FunctionType(gives, [takes])
+            function = cgutils.get_or_insert_function(builder.module, kind, name)
+            is_address = takes == _POINTER
+            given = builder.inttoptr(args[0], takes) if is_address else args[0]
+            found = builder.call(function, [given])
+            if gives == _POINTER:
+                return builder.ptrtoint(found, _WORD)
+            return ir.Constant(_WORD, 0) if gives == ir.VoidType() else found
+
+        return types.int64(types.int64), codegen
+
+    return call
+
+
+_malloc = _function_of_c("malloc", _POINTER, _WORD)
+_free = _function_of_c("free", ir.VoidType(), _POINTER)
+_size_of = _function_of_c("malloc_usable_size", _WORD, _POINTER)
+
+
+def _take():
+    """Return the function that returns memory of at least so many bytes."""
+
+    @numba.cfunc("int64(int64, int64)")
+    def take(size, table):
+        for place in range(PLACES if size >= LEAST else 0):
+            at = table + 8 * place
+            address = _exchange(at, 0)
+            if address != 0:
+                found = _size_of(address)
+                if size <= found <= size + (size >> 2):
+                    _add(table + 8 * PLACES, -found)
+                    return address
+                if not _put_if_empty(at, address):  # another one waits there now
+                    _add(table + 8 * PLACES, -found)
+                    _free(address)
+        return _malloc(size)
+
+    return take
+
+
+def _give():
+    """Return the function that is given memory that is no longer used."""
+
+    @numba.cfunc("void(int64, int64)")
+    def give(address, table):
+        if address == 0:
+            return
+        size = _size_of(address)
+        if size >= LEAST:
+            if _add(table + 8 * PLACES, size) + size <= MOST:
+                for place in range(PLACES):
+                    if _put_if_empty(table + 8 * place, address):
+                        return
+            _add(table + 8 * PLACES, -size)
+        _free(address)
+
+    return give
+
+
+# -- arrays ----------------------------------------------------------------------------------------
+
+
+@intrinsic
+def _vector(typingctx, size):
+    """Return a vector of floats with memory of the pool."""
+    kind = types.Array(types.float64, 1, "C")
+
+    def codegen(context, builder, signature, args):
+        size_in_bytes = builder.mul(args[0], ir.Constant(_WORD, 8))
+        name = "NRT_MemInfo_alloc_safe_aligned_external"
+        given = [size_in_bytes, ir.Constant(ir.IntType(32), 64), _pool_of(builder.module)]
+        of_kind = ir.FunctionType(_POINTER, [value.type for value in given])
+        function = cgutils.get_or_insert_function(builder.module, of_kind, name)
+        info = builder.call(function, given)
+        is_null = builder.icmp_unsigned("==", info, ir.Constant(_POINTER, None))
+        with builder.if_then(is_null, likely=False):
+            error = "Allocation failed (probably too large)."
+            context.call_conv.return_user_exc(builder, MemoryError, (error,))
+        data = context.nrt.meminfo_data(builder, info)
+        array = arrayobj.make_array(kind)(context, builder)
+        arrayobj.populate_array(
+            array,
+            data=builder.bitcast(data, ir.DoubleType().as_pointer()),
+            shape=cgutils.pack_array(builder, [args[0]], ty=_WORD),
+            strides=cgutils.pack_array(builder, [ir.Constant(_WORD, 8)], ty=_WORD),
+            itemsize=ir.Constant(_WORD, 8),
+            meminfo=info,
+        )
+        return array._getvalue()
+
+    return kind(types.int64), codegen
+
+
+def _pool_of(module: Any) -> Any:
+    """Return the allocator in a module: a symbol of this process."""
+    found = module.globals.get(_SYMBOL)
+    if found is None:
+        found = cgutils.add_global_variable(module, ir.IntType(8), _SYMBOL)
+        found.linkage = "external"
+    return found
+
+
+@intrinsic
+def _extents(typingctx, shape):
+    """Return a shape as a tuple of int64: literals in it have types of their own."""
+    kind = types.UniTuple(types.int64, len(shape))
+
+    def codegen(context, builder, signature, args):
+        given = zip(cgutils.unpack_tuple(builder, args[0]), signature.args[0], strict=True)
+        cast = [context.cast(builder, extent, of, types.int64) for extent, of in given]
+        return context.make_tuple(builder, kind, cast)
+
+    return kind(shape), codegen
+
+
+@jit
+def empty(shape):
+    """Return an array of floats, with undefined elements."""
+    shape = _extents(shape)
+    size = 1
+    is_valid = True
+    for extent in shape:
+        is_valid &= 0 <= extent <= 1 << 40
+        size *= extent
+    if size < _LEAST_FLOATS or not is_valid or size > 1 << 40:  # or an error
+        return np.empty(shape)
+    return _vector(size).reshape(shape)
+
+
+@jit
+def zeros(shape):
+    """Return an array of zeros."""
+    shape = _extents(shape)
+    size = 1
+    for extent in shape:
+        size *= extent
+    if size < _LEAST_FLOATS:
+        return np.zeros(shape)
+    found = empty(shape)
+    found.reshape(-1)[:] = 0.0
+    return found
+
+
+@jit
+def duplicate(x):
+    """Return a copy of a contiguous array of floats."""
+    found = empty(x.shape)
+    found.reshape(-1)[:] = x.reshape(-1)
+    return found
+
+
+@jit
+def dot(x, y):
+    """Return the product of two matrices of floats."""
+    return np.dot(x, y, empty((x.shape[0], y.shape[1])))

@@ -1,0 +1,158 @@
+"""Large arrays of generated code, whose memory is used again."""
+
+import gc
+import threading
+
+import numba
+import numpy as np
+import pytest
+
+import tapegrad as tg
+from tapegrad.transform.tape_memory import pool
+
+LARGE = 3 * pool.LEAST // 8
+
+
+@pytest.fixture(autouse=True)
+def _started():
+    pool.start()
+    pool.release()
+    yield
+    pool.release()
+
+
+def waiting():
+    """Return how many blocks of memory wait, and how many bytes they are said to have."""
+    gc.collect()
+    return np.count_nonzero(pool.table[: pool.PLACES]), pool.table[pool.PLACES]
+
+
+@numba.njit
+def made(shape, fill):
+    found = pool.empty(shape)
+    found.reshape(-1)[:] = fill
+    return found
+
+
+@numba.njit
+def cleared(shape):
+    return pool.zeros(shape)
+
+
+@numba.njit
+def computed(x, y):
+    return pool.duplicate(x), pool.dot(x, y), pool.dot(x.T, y)
+
+
+@numba.njit
+def with_a_literal(n):
+    return pool.empty((n, 2)), pool.zeros((n, 2))
+
+
+@pytest.mark.parametrize("shape", [(5,), (0,), (0, 3), (2, 3, 4), (LARGE,), (3, LARGE // 3)])
+def test_arrays(shape):
+    for fill in (1.0, 2.0):
+        found = made(shape, fill)
+        assert found.shape == shape
+        assert found.flags.c_contiguous
+        assert (found == fill).all()
+        assert (cleared(shape) == 0.0).all()
+
+
+def test_memory_is_used_again():
+    found = made((LARGE,), 1.0)
+    address = found.ctypes.data
+    del found
+    assert waiting()[0] == 1
+    assert waiting()[1] >= 8 * LARGE
+    zeros = cleared((LARGE // 2, 2))
+    assert zeros.ctypes.data == address
+    assert not zeros.any()
+    assert waiting() == (0, 0)
+
+
+def test_small_arrays_do_not_wait():
+    made((pool.LEAST // 16,), 1.0)
+    assert waiting() == (0, 0)
+
+
+def test_arrays_of_other_sizes_do_not_take_it():
+    made((LARGE,), 1.0)
+    found = made((LARGE // 2,), 2.0)
+    assert waiting()[0] == 1
+    more = made((LARGE * 2,), 3.0)
+    assert waiting()[0] == 1
+    assert found[0] == 2.0
+    assert more[0] == 3.0
+
+
+def test_what_waits_is_bounded():
+    count = pool.MOST // (8 * LARGE) + 10
+    arrays = [made((LARGE,), 1.0) for _ in range(count)]
+    arrays.clear()
+    blocks, size = waiting()
+    assert 1 < blocks <= pool.PLACES
+    assert size <= pool.MOST
+    pool.release()
+    assert waiting() == (0, 0)
+
+
+def test_threads():
+    wrong = []
+
+    def work(number):
+        for _ in range(30):
+            arrays = [made((LARGE + k,), number) for k in range(3)]
+            wrong.extend(a for a in arrays if (a != number).any())
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    pool.release()
+    assert waiting() == (0, 0)
+
+
+def test_products_and_copies():
+    square, y = np.sin(np.arange(9.0)).reshape(3, 3), np.cos(np.arange(15.0)).reshape(3, 5)
+    copy, one, other = computed(square, y)
+    np.testing.assert_array_equal(copy, square)
+    assert not np.shares_memory(copy, square)
+    np.testing.assert_allclose(one, square @ y)
+    np.testing.assert_allclose(other, square.T @ y)
+
+
+def test_shapes_with_literals():
+    one, other = with_a_literal(7)
+    assert one.shape == other.shape == (7, 2)
+
+
+def test_errors():
+    with pytest.raises(ValueError, match="negative dimensions"):
+        made((-1, 2), 0.0)
+    with pytest.raises((MemoryError, ValueError)):
+        made((1 << 62, 4), 0.0)
+
+
+def test_gradients_use_it():
+    @tg.njit
+    def f(x):
+        y = np.sin(x) * x
+        z = np.empty(x.shape)
+        for k in range(x.size):
+            z[k] = y[k] ** 2
+        return np.sum(z * y)
+
+    x = np.linspace(0.0, 1.0, LARGE)
+    expected = None
+    for _ in range(3):
+        value, gradient = tg.value_and_grad(f)(x)
+        y, slope = np.sin(x) * x, np.cos(x) * x + np.sin(x)
+        np.testing.assert_allclose(value, np.sum(y**3), rtol=1e-12)
+        np.testing.assert_allclose(gradient, 3.0 * y**2 * slope, rtol=1e-12)
+        expected = gradient if expected is None else expected
+        np.testing.assert_array_equal(gradient, expected)
+        del gradient
+    assert waiting()[0] > 0
