@@ -8,6 +8,7 @@ minibatches; all of this is implemented below.
 
     python examples/neural_network.py                    # a few seconds, neural_network.png
     python examples/neural_network.py --epochs 60 --hidden 256 --seed 1
+    python examples/neural_network.py --jit              # the loss is recorded once and compiled
 
 The exit code is 1 if fewer than 96 % of the test images are read correctly.  rich (progress bar)
 and Matplotlib (picture) are used if installed.
@@ -18,7 +19,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -63,6 +64,10 @@ def logits(parameters: Sequence[tg.Tensor], images: np.ndarray) -> tg.Tensor:
 def cross_entropy(scores: tg.Tensor, labels: np.ndarray) -> tg.Tensor:
     right = scores[np.arange(len(labels)), labels]
     return tg.mean(tg.logsumexp(scores, axis=1) - right)
+
+
+def loss_of(parameters: Sequence[tg.Tensor], images: np.ndarray, labels: np.ndarray) -> tg.Tensor:
+    return cross_entropy(logits(parameters, images), labels)
 
 
 class Adam:
@@ -118,6 +123,7 @@ def train(
     batch: int,
     rate: float,
     rng: np.random.Generator,
+    loss_of: Callable[..., tg.Tensor],
 ) -> np.ndarray:
     """Returns the history: after every epoch train loss, test loss, train and test accuracy."""
     images, labels, test_images, test_labels = data
@@ -127,7 +133,7 @@ def train(
         order = rng.permutation(len(images))
         for first in range(0, len(order), batch):
             chosen = order[first : first + batch]
-            loss = cross_entropy(logits(parameters, images[chosen]), labels[chosen])
+            loss = loss_of(parameters, images[chosen], labels[chosen])
             loss.backward()
             optimiser.step()
         train_loss, read = evaluate(parameters, images, labels)
@@ -192,6 +198,7 @@ def main() -> int:
     parser.add_argument("--hidden", type=int, default=128, help="units of the hidden layer")
     parser.add_argument("--rate", type=float, default=0.003, help="step size of Adam")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jit", action="store_true", help="record the loss once, and compile it")
     parser.add_argument("--output", type=Path, default=Path("neural_network.png"))
     arguments = parser.parse_args()
 
@@ -204,7 +211,8 @@ def main() -> int:
 
     began = time.perf_counter()
     epochs = progress(arguments.epochs)
-    history = train(parameters, data, epochs, arguments.batch, arguments.rate, rng)
+    loss = tg.jit(loss_of) if arguments.jit else loss_of
+    history = train(parameters, data, epochs, arguments.batch, arguments.rate, rng, loss)
     seconds = time.perf_counter() - began
 
     train_loss, test_loss, train_accuracy, test_accuracy = history[-1]
