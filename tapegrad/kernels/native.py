@@ -25,6 +25,7 @@ from importlib.metadata import version
 from typing import Any
 
 from tapegrad.kernels import cache
+from tapegrad.kernels.progress import compiling
 from tapegrad.probes import probe
 
 # prefixes of numba's runtime, referenced on the (unreachable) error path of a C callback
@@ -119,7 +120,8 @@ def load(key: str, build: Callable[[], Any]) -> int:
             address = _load_object(content)
             if address:
                 return address
-        compiled = build()
+        with compiling("its own functions"):
+            compiled = build()
         _keep.append(compiled)
         if path is not None:
             cache.write(path, key, _object_of(compiled))

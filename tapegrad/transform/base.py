@@ -24,6 +24,7 @@ from numba.core.typing.typeof import Purpose, typeof, typeof_impl
 from tapegrad.cuda.array import DeviceArray
 from tapegrad.eager.tensor import Tensor
 from tapegrad.kernels import native
+from tapegrad.kernels.progress import compiling
 from tapegrad.probes import add_call_probe, probe
 from tapegrad.transform import frozen
 from tapegrad.transform.blocks import sizes
@@ -183,7 +184,7 @@ class Derivative(Recording):
         pool.start()
         arguments, _ = sigutils.normalize_signature(sig)
         arguments = tuple(arguments)
-        with global_compiler_lock:
+        with compiling(f"a derivative of {self.root.py_func.__name__}"), global_compiler_lock:
             called, self._called = self._called, False
             if called and (assuming := self._compiled_assuming(arguments)) is not None:
                 return assuming.entry_point
