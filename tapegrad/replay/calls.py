@@ -46,7 +46,7 @@ def write_reshape(text: Text, node: Node) -> None:
 
 def write_rows(text: Text, node: Node) -> None:
     """Write a reduction of rows: of the last axes of an array, or of a copy with these last."""
-    (x,) = node.args
+    x = node.args[0]
     axes = axes_of(node)
     kept = [k for k in range(len(x.shape)) if k not in axes]
     if 0 in x.shape:
@@ -57,10 +57,10 @@ def write_rows(text: Text, node: Node) -> None:
         return
     index = text.index(tuple(x.shape[k] for k in kept))
     place = [index[kept.index(k)] if k in kept else "0" for k in range(len(x.shape))]
-    if not node.parameters["keepdims"]:
+    if not node.parameters.get("keepdims"):
         place = index
     result = text.names[node] = text.fresh("z")
-    text.line(text.empty(result, node.shape))
+    text.line(text.empty(result, node.shape, kind_of(node)))
     row = f"{array}[{', '.join(index)}]" if index else array
 
     def write(depth: int) -> None:
@@ -79,7 +79,7 @@ def _permuted(text: Text, x: Node, order: list[int]) -> str:
     """Write a copy of an array with its axes in another order; return its name."""
     copy = text.fresh("z")
     shape = tuple(x.shape[k] for k in order)
-    text.line(text.empty(copy, shape))
+    text.line(text.empty(copy, shape, kind_of(x)))
     back = [order.index(k) for k in range(len(order))]
     text.fill(copy, shape, lambda index: text.element(x, [index[k] for k in back]))
     return copy
@@ -91,7 +91,8 @@ def _row(text: Text, node: Node, row: str) -> str:
     if node.name == "top":
         text.line(f"{result} = tg.stop_gradient(largest({row}.reshape(-1)))")
     else:
-        text.line(f"{result} = np.{node.name}({row})")
+        is_flat = node.op is not None or len(axes_of(node)) == 1
+        text.line(f"{result} = np.{node.name}({row if is_flat else f'{row}.reshape(-1)'})")
     return result
 
 
@@ -119,8 +120,6 @@ def write_call(text: Text, node: Node) -> None:
         text.line(
             f"{name} = checked_{'indices' if x.shape else 'index'}({text.array(x)}, {extent})"
         )
-    elif node.name in ("argmax", "argmin") and len(node.args) == 1 and not node.parameters:
-        text.line(f"{name} = np.{node.name}({text.array(node.args[0])})")
     else:
         args = [_argument(text, arg) for arg in node.args]
         options = [f"{key}={literal(value)}" for key, value in node.parameters.items()]

@@ -42,7 +42,10 @@ _OPERATORS = {
     "greater_equal": ">=",
 }
 _BOUNDS = {"at_least": ">=", "at_most": "<="}
-_OF_BOOLEANS = {"logical_and": "&", "logical_or": "|", "bitwise_and": "&", "bitwise_or": "|"}
+_OF_BOOLEANS = {
+    "logical_and": "&", "logical_or": "|", "logical_xor": "!=", "logical_not": "not",
+    "bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "!=", "invert": "not",
+}  # fmt: skip
 _TESTS = ("isfinite", "isinf", "isnan")
 _OF_INTEGERS = ("add", "subtract", "multiply", "negative", "positive", "where")
 _VIEWS = (
@@ -56,6 +59,7 @@ _VIEWS = (
 )
 BLOCKS = ("for_loop", "while_loop", "switch")
 _ROWS = ("max", "min")
+_ROWS_OF_CALLS = ("all", "any", "argmax", "argmin")  # functions that are no ops
 
 
 def form_of(node: Node) -> Form:
@@ -81,6 +85,8 @@ def form_of(node: Node) -> Form:
         return Form.ROWS if are_last(node) else Form.SUM
     if node.name in _ROWS and node.dtype == FLOAT:
         return Form.ROWS
+    if node.name in _ROWS_OF_CALLS and _has_only_axes(node):
+        return Form.ROWS
     return Form.CALL
 
 
@@ -103,10 +109,13 @@ def _is_test(node: Node) -> bool:
     """Whether a value is the truth of a comparison."""
     if node.op is not None or node.dtype != BOOLEAN:
         return False
-    is_known = node.name in _OPERATORS or node.name in _TESTS or node.name == "logical_not"
-    return is_known or (
-        node.name in _OF_BOOLEANS
-        and all(isinstance(arg, Node) and arg.dtype == BOOLEAN for arg in node.args)
+    return (
+        node.name in _OPERATORS
+        or node.name in _TESTS
+        or (
+            node.name in _OF_BOOLEANS
+            and all(isinstance(arg, Node) and arg.dtype == BOOLEAN for arg in node.args)
+        )
     )
 
 
@@ -120,7 +129,8 @@ def expression(node: Node, args: list[str]) -> str:
     if name in _TESTS:
         return f"np.{name}({args[0]})"
     if name in _OF_BOOLEANS:
-        return f"{args[0]} {_OF_BOOLEANS[name]} {args[1]}"
+        operator = _OF_BOOLEANS[name]
+        return f"not {args[0]}" if operator == "not" else f"{args[0]} {operator} {args[1]}"
     if name == "where":
         return f"{args[1]} if {args[0]} else {args[2]}"
     if name in _BOUNDS:
@@ -137,8 +147,6 @@ def expression(node: Node, args: list[str]) -> str:
     unary = {"negative": "-{}", "positive": "+{}", "square": "{} * {}", "reciprocal": "1.0 / {}"}
     if name in unary:
         return unary[name].replace("{}", args[0])
-    if name == "logical_not":
-        return f"not {args[0]}"
     known = node.op is None or isinstance(node.op.function, np.ufunc)
     module = "np" if known and hasattr(np, name) else "tg"
     return f"{module}.{public_name(node)}({', '.join(args)})"
@@ -187,13 +195,20 @@ def literal(value: Any) -> str:
 
 def axes_of(node: Node) -> tuple[int, ...]:
     """Return the axes of a reduction."""
-    (x,) = node.args
-    return tuple(normalize_axes(node.parameters["axis"], len(x.shape)))
+    x, *axis = node.args
+    return tuple(normalize_axes(axis[0] if axis else node.parameters.get("axis"), len(x.shape)))
+
+
+def _has_only_axes(node: Node) -> bool:
+    """Whether a function has an array and axes as arguments, and no others."""
+    x, *axis = node.args
+    is_plain = isinstance(x, Node) and len(axis) <= 1 and node.parameters.keys() <= {"axis"}
+    return is_plain and bool(x.shape) and 0 not in x.shape
 
 
 def are_last(node: Node) -> bool:
     """Whether a reduction is over the last axes."""
-    axes, (x,) = axes_of(node), node.args
+    axes, x = axes_of(node), node.args[0]
     return sorted(axes) == [*range(len(x.shape) - len(axes), len(x.shape))]
 
 

@@ -47,3 +47,31 @@ def test_values(case, monkeypatch):
         assert_equal(jitted(*args), expected)
     if how.startswith("op by op"):
         assert name in OP_BY_OP or is_complex(case), how
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1, -1])
+@pytest.mark.parametrize("name", ["all", "any", "argmax", "argmin"])
+def test_functions_of_rows_that_are_no_ops(name, axis, monkeypatch):
+    interpret(monkeypatch)
+
+    def f(x):
+        given = x if name.startswith("arg") else x > -0.5
+        return getattr(tg, name)(given, axis=axis), getattr(np, name)(given, axis)
+
+    x = np.random.default_rng(0).normal(size=(3, 4, 2))
+    jitted = tg.jit(f)
+    for given in (x, np.asfortranarray(x), -x):
+        assert not jitted.inspect(given).startswith("op by op")
+        assert_equal(jitted(given), f(tg.tensor(given)))
+
+
+@pytest.mark.compiled
+def test_functions_of_rows_are_compiled():
+    def f(x):
+        chosen = tg.all(x > -1.0, axis=1) & ~tg.any(x > 1.5, axis=1)
+        return tg.sum(tg.where(chosen, x[:, 0], 0.0)) * x[tg.argmax(x[:, 1]), 2]
+
+    x = np.random.default_rng(1).normal(size=(6, 3))
+    assert not tg.jit(f).inspect(x).startswith("op by op")
+    assert_equal(tg.jit(f)(x), f(tg.tensor(x)))
+    assert_equal(tg.grad(tg.jit(f))(x), tg.grad(f)(x))
