@@ -14,6 +14,7 @@ from tapegrad.replay.helpers import checked_index, checked_indices, largest
 from tapegrad.replay.products import product_nn
 from tapegrad.replay.program import Program
 from tapegrad.transform.function import gradient, njit, value_alone
+from tapegrad.transform.recording import check
 
 
 class Compiled:
@@ -50,8 +51,15 @@ class Compiled:
         self.captured: list[Any] = []  # tensors from outside that did not require grad
         self.is_single = False
         self.scalar: Any = None
+        self._has_backward = False
         self._gradients: dict[tuple[int, ...], Any] = {}
         self._direct_gradients: dict[tuple[int, ...], Any] = {}
+
+    def check_backward(self, args: list[Any]) -> None:
+        """Raise an error if the backward pass of a call with tensors would, the first time."""
+        if not self._has_backward:
+            check(self.function, tuple(args))
+            self._has_backward = True
 
     def set_function(self, function: Any) -> None:
         """Note the function."""

@@ -384,8 +384,11 @@ class _Call:
         """Call the compiled function, or run op by op if it cannot be compiled."""
         is_tracked = self.has_tensors and any(_is_tracked(leaf) for leaf in self.leaves)
         function = compiled.function if is_tracked else compiled.value
+        args = [*self.arrays(), *compiled.constants]
         try:
-            found = function(*self.arrays(), *compiled.constants)
+            if is_tracked:
+                compiled.check_backward(args)
+            found = function(*args)
         except TransformError as error:
             compiled.run_op_by_op(str(error))
         except NumbaError as error:

@@ -404,6 +404,7 @@ class Facts:
     gradient: Any  # value and gradient, if its result is one real number
     is_swept: bool  # whether its results are real numbers and arrays, or tuples of them
     rule: Any  # the gradients for cotangents of all results
+    results: tuple[Any, ...]  # their types
     shares: bool  # whether arrays of the result may be parts of arguments or of each other
 
 
@@ -448,8 +449,22 @@ def _facts(function: Any, kinds: tuple[Any, ...], positions: tuple[int, ...]) ->
         made(0, "value, gradients") if is_number else None,
         is_real and not isinstance(function, Derivative),
         made(len(results), "gradients") if is_real else None,
+        tuple(leaves),
         bool(instance.shared) or any(holds_hidden_arrays(k) or holds_instance(k) for k in kinds),
     )
+
+
+def check(function: Any, args: tuple[Any, ...]) -> None:
+    """Raise an error now if the derivative of a call with tensors cannot be generated.
+
+    Otherwise the backward pass would raise it.
+    """
+    plain = [_plain(a) for a in args]
+    tensors = tuple(k for k, a in enumerate(args) if isinstance(a, Tensor) and a._is_tracked)
+    kinds = tuple(map(numba.typeof, plain))
+    facts = _facts(function, kinds, tensors)
+    if tensors and facts.gradient is None and facts.rule is not None:
+        facts.rule.implementation((*kinds, *facts.results))
 
 
 remembered += [_facts.cache_clear, _known.clear]

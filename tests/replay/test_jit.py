@@ -16,6 +16,8 @@ import pytest
 from interpreted import assert_equal, interpret
 
 import tapegrad as tg
+from tapegrad.replay import compiled
+from tapegrad.transform.errors import TransformError
 
 X = np.linspace(-1.0, 2.0, 12).reshape(4, 3)
 V = np.array([0.3, -1.2, 0.7])
@@ -340,6 +342,17 @@ class TestOpByOp:
             w.grad = None
             f(t).backward()
             assert_equal(w.grad, X.sum(axis=0))
+
+    def test_a_backward_pass_that_cannot_be_compiled(self, monkeypatch):
+        def refuse(function, args):
+            raise TransformError("refused")
+
+        monkeypatch.setattr(compiled, "check", refuse)
+        f = tg.jit(lambda x: tg.sin(x) * 2.0)
+        x = tg.tensor(V, requires_grad=True)
+        tg.sum(f(x)).backward()
+        assert_equal(x.grad, 2.0 * np.cos(V))
+        assert "refused" in f.inspect(V)
 
 
 class TestConstants:
