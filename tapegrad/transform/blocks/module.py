@@ -91,7 +91,6 @@ class Module:
         changed |= {name for name, (found, _) in loops.items() if found}
         changed |= {name for name in reached if self._skips_zeros(name, loops[name][0])}
         changed |= {name for name in reached if self._reuses_arrays(name)}
-        changed |= {name for name in reached if self._takes_from_pool(name)}
         if not changed:
             return Made()
         while True:  # and what calls them
@@ -163,10 +162,6 @@ class Module:
             flow = Flow(tree, facts, self._holding)
         return reuse_arrays(tree, facts, flow, self._fresh[name]) or is_changed
 
-    def _takes_from_pool(self, name: str) -> bool:
-        """Let a function take arrays from the pool; return whether there are any."""
-        return take_from_pool(self._trees[name], self._facts[name])
-
     def _removes_zeros(self, name: str) -> bool:
         """Remove zeros that nothing reads; return whether there are any."""
         tree, facts = self._trees[name], self._facts[name]
@@ -186,6 +181,7 @@ class Module:
         return self._holdings[name]
 
     def _write(self, function: Generated, replaced: Replaced) -> None:
+        take_from_pool(self._trees[function.name], self._facts[function.name])
         tree = copy_with(self._trees[function.name], *replaced)
         block, places = self._blocks[function.name]
         if places:

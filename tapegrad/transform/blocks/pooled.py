@@ -14,8 +14,8 @@ _MAKERS = {"np.empty": "runtime.empty", "np.zeros": "runtime.zeros"}
 _LIKE = {"np.empty_like": "runtime.empty", "np.zeros_like": "runtime.zeros"}
 
 
-def take_from_pool(tree: ast.FunctionDef, facts: Facts) -> bool:
-    """Let a function take arrays of floats from the pool; return whether there are any.
+def take_from_pool(tree: ast.FunctionDef, facts: Facts) -> None:
+    """Let a function take arrays of floats from the pool.
 
     Parameters
     ----------
@@ -24,7 +24,6 @@ def take_from_pool(tree: ast.FunctionDef, facts: Facts) -> bool:
     facts
         What is known of its names.
     """
-    found = False
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and not node.keywords:
             text = _replacement(node, facts)
@@ -32,8 +31,6 @@ def take_from_pool(tree: ast.FunctionDef, facts: Facts) -> bool:
                 made = ast.parse(text, mode="eval").body
                 assert isinstance(made, ast.Call)
                 node.func, node.args = made.func, made.args
-                found = True
-    return found
 
 
 def _replacement(node: ast.Call, facts: Facts) -> str:
