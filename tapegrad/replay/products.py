@@ -17,7 +17,7 @@ def product_nn(x, y):
     """Return the products of the matrices of two stacks."""
     out = np.empty((x.shape[0], x.shape[1], y.shape[2]))
     for k in range(x.shape[0]):
-        out[k] = np.dot(x[k], y[k])
+        np.dot(x[k], y[k], out[k])
     return out
 
 
@@ -26,7 +26,7 @@ def product_nt(x, y):
     """Return the products with the transposes of the second matrices."""
     out = np.empty((x.shape[0], x.shape[1], y.shape[1]))
     for k in range(x.shape[0]):
-        out[k] = np.dot(x[k], y[k].T)
+        np.dot(x[k], y[k].T, out[k])
     return out
 
 
@@ -35,7 +35,7 @@ def product_tn(x, y):
     """Return the products of the transposes of the first matrices."""
     out = np.empty((x.shape[0], x.shape[2], y.shape[2]))
     for k in range(x.shape[0]):
-        out[k] = np.dot(x[k].T, y[k])
+        np.dot(x[k].T, y[k], out[k])
     return out
 
 
