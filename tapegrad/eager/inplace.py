@@ -21,7 +21,6 @@ from tapegrad.eager.duals import any_dual, carry_tangent, is_dual, tangent_of, t
 from tapegrad.eager.frames import FRAMED, Active, OpFrame, RefusedFrame, append_record
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Meta, Tensor, wrap
-from tapegrad.eager.traced import records
 from tapegrad.ops import indexing, piecewise
 from tapegrad.ops.array_kinds import ArrayOp
 from tapegrad.ops.batching import place_of_batch, shifted_index
@@ -211,7 +210,7 @@ def apply_inplace(op: Op | Composite, target: Tensor, *others: Any, **named: Any
         value = call(old, *[old if x is target else x for x in others], **named)
         write(held, batched_indices.value_for(target, value, level), op.name)
         return target
-    if records((target, *others)):
+    if MODE.special and MODE.thread.trace is not None:
         call = op.function if isinstance(op, Composite) else op.public
         traced_writes.write(target, call(target, *others, **named))
         return target
@@ -253,7 +252,7 @@ def write(target: Tensor, value: Any, what: str, keep: bool = False) -> Tensor:
         held, level = batched_indices.target_of(target, operand(value), what)
         write(held, batched_indices.value_for(target, operand(value), level), what, keep)
         return target
-    if records((target, value)):
+    if MODE.special and MODE.thread.trace is not None:
         traced_writes.write(target, value)
         return target
     check_writable(target, what, value)
@@ -344,7 +343,7 @@ def assign_item(target: Tensor, index: Any, value: Any) -> None:
     if MODE.special and holds_batched((target, index, value)):
         _assign_batched(target, index, operand(value))
         return
-    if records((target, index, value)):
+    if MODE.special and MODE.thread.trace is not None:
         traced_writes.assign_item(target, index, operand(value))
         return
     check_writable(target, "item assignment", value)

@@ -477,14 +477,9 @@ def holds_traced(values: Iterable[Any]) -> bool:
     return False
 
 
-def records(values: Iterable[Any]) -> bool:
-    """Whether a function is recorded, and one of some values stands for one of its."""
-    return bool(MODE.special) and MODE.thread.trace is not None and holds_traced(values)
-
-
 def refuse_traced(values: Iterable[Any], what: str) -> None:
     """Raise if one of some values is traced, where a recording has no form for that."""
-    if records(values):
+    if MODE.special and MODE.thread.trace is not None and holds_traced(values):
         raise NotRecordedError(what)
 
 

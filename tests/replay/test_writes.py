@@ -165,6 +165,22 @@ class TestWhatIsNotRecorded:
             assert kept[1] == X[0, 0] * factor
         assert "changed in place" in jitted.inspect(X[0])
 
+    def test_of_known_values_to_tensors_from_outside(self):
+        total, buffer = tg.zeros(3), np.zeros(3)
+
+        def f(x):
+            total.add_(1.0)
+            total[0] = 5.0
+            shared = tg.as_tensor(buffer)
+            shared += 1.0
+            return x * 2.0
+
+        jitted = tg.jit(f)
+        for k in range(1, 4):
+            jitted(X)
+            assert_equal(total, [5.0, k, k])
+            assert_equal(buffer, np.full(3, float(k)))
+
     def test_to_an_argument(self):
         def f(x):
             x += 1.0
