@@ -178,7 +178,7 @@ class TestWhatIsNotRecorded:
         jitted = tg.jit(f)
         for k in range(1, 4):
             jitted(X)
-            assert_equal(total, [5.0, k, k])
+            assert_equal(total, np.array([5.0, k, k]))
             assert_equal(buffer, np.full(3, float(k)))
 
     def test_to_an_argument(self):
