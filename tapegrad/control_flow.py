@@ -21,8 +21,8 @@ from tapegrad.eager.tensor import Tensor
 from tapegrad.eager.traced import Traced
 from tapegrad.eager.traced_calls import checked
 from tapegrad.eager.traced_control import (
+    Recorded,
     add_block,
-    example_of_leaf,
     index_of_loop,
     node_of,
     recorded_body,
@@ -100,11 +100,11 @@ def scan(
     if MODE.special and MODE.thread.trace is not None and steps:
         return _recorded_scan(step, start, build, state, rows, row, steps, memory)
     if memory is not None:
-        return _checkpointed(step, state, xs, rows, row, steps, memory), None
+        return _checkpointed(step, state, rows, row, steps, memory), None
     outputs: list[list[Any]] = []
     build_output: Build = lambda leaves: None  # noqa: E731
     for k in range(steps):
-        new, output = _pair(step(state, row([array[k] for array in rows])))
+        new, output = _pair(step(state, row([array[k] for array in rows])), memory)
         _check(state, new, "scan: the step")
         state = new
         leaves, build_output = tree(output, "scan: the output")
@@ -314,9 +314,12 @@ def _length(rows: list[Any], length: int | None) -> int:
     return steps
 
 
-def _pair(found: Any) -> tuple[Any, Any]:
+def _pair(found: Any, memory: int | None) -> tuple[Any, Any]:
+    """Return the next state and the output that a step of a scan returns."""
     if not isinstance(found, tuple) or len(found) != 2:
         raise TypeError("scan: the step returns the next state and an output (or None)")
+    if memory is not None and found[1] is not None:
+        raise ValueError("scan: with memory, the step returns None as its output")
     return found
 
 
@@ -359,7 +362,6 @@ def _stacked(parts: list[Any]) -> Any:
 def _checkpointed(
     step: Callable[..., Any],
     state: Any,
-    xs: Any,
     rows: list[Any],
     row: Callable[[Sequence[Any]], Any],
     steps: int,
@@ -368,10 +370,7 @@ def _checkpointed(
     """Run a scan whose backward pass keeps few states."""
 
     def advance(i: int, state: Any, *arrays: Any) -> Any:
-        new, output = _pair(step(state, row([array[i] for array in arrays])))
-        if output is not None:
-            raise ValueError("scan: with memory, the step returns None as its output")
-        return new
+        return _pair(step(state, row([array[i] for array in arrays])), memory)[0]
 
     return checkpoint_scan(advance, state, steps, *rows, memory=memory)
 
@@ -412,32 +411,47 @@ def _recorded_for(
         The number of states to keep in the backward pass; None for all.
     """
     first = [*map(node_of, start)]
-    examples = [example_of_leaf(array)[0] for array in rows]
-    for _ in range(_ATTEMPTS):
-        count = len(first)
+    arrays = [*map(node_of, rows)]
+    count = len(first)
 
-        def body(*values: Any, count: int = count) -> list[Any]:
-            after, outputs = function(values[:count], *values[count:])
-            _check(state, after, f"{name}: the step")
-            return [*tree(arranged(state, after), name)[0], *outputs]
+    def body(*values: Any) -> list[Any]:
+        after, outputs = function(values[:count], *values[count:])
+        _check(state, after, f"{name}: the step")
+        return [*tree(arranged(state, after), name)[0], *outputs]
 
-        arguments = [*(node.example for node in first), index_of_loop(*bounds), *examples]
-        made = recorded_body(body, arguments)
-        outputs = made.body.outputs
-        wider = [_wider(node, out) for node, out in zip(first, outputs, strict=False)]
-        if wider == first:
-            break
-        first = wider
+    others = [index_of_loop(*bounds), *(array.example[0] for array in arrays)]
+    first, made = _settled(first, lambda examples: recorded_body(body, [*examples, *others]))
+    outputs = made.body.outputs
     examples = [node.example for node in outputs[:count]]
     is_known = all(isinstance(bound, int) for bound in bounds)
     length = bounds[1] - bounds[0] if is_known else 0
-    for out in outputs[count:]:
-        examples.append(np.broadcast_to(out.example, (length, *out.shape)))
-    args = (first, [*map(node_of, rows)], made.given, bounds)
+    examples += [np.broadcast_to(out.example, (length, *out.shape)) for out in outputs[count:]]
+    args = (first, arrays, made.given, bounds)
     # without a step, the result is the initial state itself
     shared = [*start, *rows, *made.read] if made.is_shared or not is_known else None
     found = add_block("for_loop", args, (made.body,), examples, shared, memory=memory)
     return found[:count], found[count:]
+
+
+def _settled(
+    first: list[Any], record: Callable[[list[Any]], Recorded]
+) -> tuple[list[Any], Recorded]:
+    """Record a step until its state keeps its dtypes; return the initial values and the step.
+
+    Parameters
+    ----------
+    first
+        The nodes of the initial values. Numbers among them become wider.
+    record
+        Records the step, for examples of the state.
+    """
+    for _ in range(_ATTEMPTS):
+        made = record([node.example for node in first])
+        wider = [_wider(node, out) for node, out in zip(first, made.body.outputs, strict=False)]
+        if wider == first:
+            break
+        first = wider
+    return first, made
 
 
 def _wider(start: Any, out: Any) -> Any:
@@ -462,11 +476,9 @@ def _recorded_scan(
     builds: list[Build] = []
 
     def function(leaves: Sequence[Any], i: Any, *parts: Any) -> tuple[Any, list[Any]]:
-        after, output = _pair(step(build([*leaves]), row(parts)))
+        after, output = _pair(step(build([*leaves]), row(parts)), memory)
         outputs, build_output = tree(output, "scan: the output")
         builds.append(build_output)
-        if memory is not None and output is not None:
-            raise ValueError("scan: with memory, the step returns None as its output")
         return after, [leaf for leaf in outputs if leaf is not None]
 
     found, outputs = _recorded_for("scan", function, start, state, rows, [0, steps], memory)
@@ -485,13 +497,8 @@ def _recorded_while(test: Callable[[Any], Any], step: Callable[[Any], Any], stat
     def tested(*leaves: Any) -> list[Any]:
         return [_truth(test(build([*leaves])))]
 
-    for _ in range(_ATTEMPTS):
-        examples = [node.example for node in first]
-        made = recorded_body(body, examples)
-        wider = [_wider(node, out) for node, out in zip(first, made.body.outputs, strict=True)]
-        if wider == first:
-            break
-        first = wider
+    first, made = _settled(first, lambda examples: recorded_body(body, examples))
+    examples = [node.example for node in first]
     tests = recorded_body(tested, examples)
     args = (first, tests.given, made.given)
     shared = [*start, *made.read]  # without a step, the result is the initial state itself

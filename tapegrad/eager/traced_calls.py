@@ -162,7 +162,7 @@ def _set_base(result: Traced, base: Any, node: Node, view: ShownAs) -> None:
         result._view, result._shown = ShownAs(_refuse_stale, None), base._node
 
 
-_SEVERAL = ("eigh", "qr", "slogdet", "full_svd", "thin_svd")  # they have compiled forms
+_SEVERAL = ("eigh", "qr", "slogdet", "thin_svd")  # they have compiled forms
 
 
 def _refuse_stale(base: Node) -> Node:

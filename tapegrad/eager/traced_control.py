@@ -95,12 +95,6 @@ def index_of_loop(lower: Any, upper: Any) -> Node:
     return Node("input", np.asarray(first), (), named)
 
 
-def example_of_leaf(value: Any) -> np.ndarray:
-    """Return an array of the shape and the dtype of a leaf, with its values where known."""
-    example: np.ndarray = node_of(value).example
-    return example
-
-
 def add_block(
     name: str,
     args: tuple[Any, ...],

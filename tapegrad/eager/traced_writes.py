@@ -92,6 +92,4 @@ def _rebind(target: Traced, node: Node) -> None:
         raise NotRecordedError(
             "an argument is changed in place, or what a loop or branch has read or made"
         )
-    elif target._trace is not MODE.thread.trace:
-        raise NotRecordedError(IN_PLACE)
     target._value = node

@@ -100,11 +100,8 @@ def _row(text: Text, node: Node, row: str) -> str:
 
 
 def write_call(text: Text, node: Node) -> None:
-    """Write what computes an array, or several."""
-    name = text.fresh("z")
-    if node.name in _SEVERAL:
-        return  # with the names of its results
-    text.names[node] = name
+    """Write what computes an array."""
+    name = text.names[node] = text.fresh("z")
     if node.name == "matmul":
         _product(text, node, name)
     elif node.name == "concatenate":
