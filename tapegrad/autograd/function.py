@@ -6,12 +6,11 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 import tapegrad.autograd.engine.batched_function  # noqa: F401 (Functions inside of vmap)
 from tapegrad.autograd.engine.context import BackwardCFunction, FunctionCtx
 from tapegrad.autograd.engine.custom import Function, FunctionMeta
 from tapegrad.autograd.engine.nested_function import NestedIOFunction
+from tapegrad.cuda.array import as_array
 from tapegrad.eager.dispatch import owner_of, unwrap
 from tapegrad.eager.frames import FRAMED, RefusedFrame, append_record
 from tapegrad.eager.modes import MODE
@@ -56,7 +55,7 @@ def once_differentiable(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 def _refusing(gradient: Any, parents: list[Owner]) -> Any:
     """Return a gradient that depends on some records and refuses to be differentiated."""
-    array = np.asarray(unwrap(gradient))
+    array = as_array(unwrap(gradient))
     if array.dtype not in DIFFERENTIABLE or not parents:
         return gradient
     own = append_record(FRAMED, AVALS.of(array), parents, RefusedFrame(_TWICE), False)
