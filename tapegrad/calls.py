@@ -14,7 +14,13 @@ from tapegrad.eager.duals import any_dual, carry_tangent, without_history
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor, wrap
-from tapegrad.eager.traced import refuse_traced
+from tapegrad.eager.traced import (
+    NotRecordedError,
+    RecordingError,
+    known_tensors,
+    not_recording,
+    refuse_traced,
+)
 from tapegrad.pytrees import holds_tensor, tree
 from tapegrad.tape.avals import DIFFERENTIABLE
 from tapegrad.tape.layout import LEAF_CLOCK, OWN_SLOT
@@ -27,6 +33,44 @@ Argnums = int | Sequence[int]
 def plain(value: Any) -> Any:
     """Return the array or number in a tensor, and anything else unchanged."""
     return value._a[()] if isinstance(value, Tensor) else value
+
+
+def numbers_of(argnums: Argnums, count: int, name: str) -> tuple[int, ...]:
+    """Return the positions of the differentiated arguments among some, after checking them.
+
+    Parameters
+    ----------
+    argnums
+        As they are given to a transform.
+    count
+        The number of arguments.
+    name
+        The transform.
+    """
+    numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    for number in numbers:
+        if not -count <= number < count:
+            raise ValueError(
+                f"{name}: argnums {number} is out of range for {count} positional arguments"
+            )
+    if len({number % count for number in numbers}) != len(numbers):
+        raise ValueError(f"{name}: argnums {argnums} names an argument twice")
+    return numbers
+
+
+def check_differentiable(dtype: Any, number: int, name: str) -> None:
+    """Raise if there are no derivatives with respect to an argument of a dtype."""
+    if dtype in DIFFERENTIABLE:
+        return
+    if dtype.kind in "biu":
+        raise TypeError(
+            f"{name}: argument {number} has dtype {dtype}; gradients need floating point: pass "
+            "float values or astype(float)"
+        )
+    raise TypeError(
+        f"{name}: argument {number} has dtype {dtype}, expected float32, float64, complex64 or "
+        "complex128"
+    )
 
 
 class Call:
@@ -57,20 +101,13 @@ class Call:
         self.is_plain &= not MODE.thread.levels
         refuse_traced((args, kwargs or {}), "a derivative is computed inside of the function")
         self.single = isinstance(argnums, int)
-        numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+        numbers = numbers_of(argnums, len(args), name)
         call_args = list(args)
         self.inputs: list[Tensor] = []
         self._rebuild: list[tuple[int, Callable[[list[Any]], Any]]] = []
         # everything recorded from here on is newer than these
         self._clock = TAPE.next_slot()[1]
         self._outside_leaf = TAPE.leaf_position()
-        for number in numbers:
-            if not -len(args) <= number < len(args):
-                raise ValueError(
-                    f"{name}: argnums {number} is out of range for {len(args)} positional arguments"
-                )
-        if len({number % len(args) for number in numbers}) != len(numbers):
-            raise ValueError(f"{name}: argnums {argnums} names an argument twice")
         for number in numbers:
             leaves, build = tree(args[number], f"{name}: argument {number}")
             made = [self._differentiable(leaf, number) for leaf in leaves]
@@ -90,16 +127,7 @@ class Call:
 
     def _differentiable(self, value: Any, number: int) -> Tensor:
         tensor = as_tensor(value)
-        if tensor.dtype not in DIFFERENTIABLE:
-            if tensor.dtype.kind in "biu":
-                raise TypeError(
-                    f"{self.name}: argument {number} has dtype {tensor.dtype}; gradients need "
-                    "floating point: pass float values or astype(float)"
-                )
-            raise TypeError(
-                f"{self.name}: argument {number} has dtype {tensor.dtype}, expected float32, "
-                "float64, complex64 or complex128"
-            )
+        check_differentiable(tensor.dtype, number, self.name)
         if MODE.thread.levels:  # every item of a batch has an input, and a gradient, of its own
             return as_item(self._leaf(in_all_levels(tensor), True))
         return self._leaf(tensor, isinstance(value, Tensor) or not self.is_kept)
@@ -201,18 +229,38 @@ class Transformed:
         The function to run.
     transform, *recipe
         The transform that made it and its arguments; the first is the original function.
+    recorded
+        Records a call while a function is recorded: a function of the recipe, the arguments and
+        those by name. None for what is recorded op by op.
     """
 
     def __init__(
-        self, call: Callable[..., Any], transform: Callable[..., Any], *recipe: Any
+        self,
+        call: Callable[..., Any],
+        transform: Callable[..., Any],
+        *recipe: Any,
+        recorded: Callable[..., Any] | None = None,
     ) -> None:
         functools.update_wrapper(self, recipe[0])
         self._call = call
         self._recipe = transform, recipe
+        self._recorded = recorded
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the transformed function."""
+        if MODE.special and MODE.thread.trace is not None and self._recorded is not None:
+            return self._called_when_recording(self._recorded, args, kwargs)
         return self._call(*args, **kwargs)
+
+    def _called_when_recording(
+        self, recorded: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        try:
+            given, named = known_tensors((args, kwargs))
+            with not_recording():
+                return self._call(*given, **named)
+        except (NotRecordedError, RecordingError):  # arguments, or what is read, may differ
+            return recorded(*self._recipe[1], args, kwargs)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)

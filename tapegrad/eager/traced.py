@@ -477,9 +477,45 @@ def holds_traced(values: Iterable[Any]) -> bool:
     return False
 
 
+class not_recording(ModeContext):  # noqa: N801
+    """The context in which what is the same in each call is computed in this thread."""
+
+    def now(self) -> Any:
+        return MODE.thread.trace
+
+    def enter(self) -> None:
+        MODE.set_trace(None)
+
+    def leave(self, before: Any) -> None:
+        MODE.set_trace(before)
+
+
+def known_tensors(value: Any) -> Any:
+    """Return a value in which tensors that are the same in each call are not traced.
+
+    Raises
+    ------
+    NotRecordedError
+        If one depends on the arguments of the recorded function.
+    """
+    kind = type(value)
+    if kind is Traced:
+        return wrap(value._a.copy())
+    if kind in (list, tuple):
+        return kind(map(known_tensors, value))
+    if kind is dict:
+        return {name: known_tensors(item) for name, item in value.items()}
+    return value
+
+
+def is_recording(values: Iterable[Any]) -> bool:
+    """Whether a function is recorded, and one of some values is traced."""
+    return bool(MODE.special) and MODE.thread.trace is not None and holds_traced(values)
+
+
 def refuse_traced(values: Iterable[Any], what: str) -> None:
     """Raise if one of some values is traced, where a recording has no form for that."""
-    if MODE.special and MODE.thread.trace is not None and holds_traced(values):
+    if is_recording(values):
         raise NotRecordedError(what)
 
 

@@ -12,7 +12,7 @@ from tapegrad.calls import Call
 from tapegrad.cuda.array import zeros
 from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.tensor import Tensor, wrap
-from tapegrad.pytrees import Build, tree
+from tapegrad.pytrees import Build, structure, tree
 
 
 def compiler_of(f: Any, name: str, has_aux: bool = False) -> Any:
@@ -74,6 +74,24 @@ def cotangents_of_inputs(
             **options,
         )
     )
+
+
+def cotangents_like(outputs: Sequence[Any], result: Any, cotangent: Any) -> list[Tensor]:
+    """Return the leaves of a cotangent for `vjp`, after checking its structure.
+
+    Parameters
+    ----------
+    outputs, result
+        The leaves of what the function returned, and that itself.
+    cotangent
+        Given for the result.
+    """
+    given, _ = tree(cotangent, "vjp: the cotangent")
+    if len(given) != len(outputs):
+        raise ValueError(f"vjp: got {len(given)} cotangents for {len(outputs)} results")
+    if structure(cotangent) != structure(result):
+        raise ValueError("vjp: the cotangent has another structure than the result")
+    return [as_tensor(g) for g in given]
 
 
 def checked_tangent(given: Any, tensor: Tensor, name: str) -> Tensor:

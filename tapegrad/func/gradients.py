@@ -7,6 +7,7 @@ from typing import Any
 
 from tapegrad.calls import Argnums, Call, Transformed
 from tapegrad.eager.detached import note_independent
+from tapegrad.func import recorded
 from tapegrad.func.common import compiler_of, cotangents_of_inputs, has_no_history, scalar_of
 
 
@@ -66,7 +67,7 @@ def value_and_grad(
         return source.gradient(f, argnums, True, "value_and_grad", out)
     _refuse_out(out, "value_and_grad")
     both = _value_and_grad(f, argnums, has_aux, "value_and_grad")
-    return Transformed(both, value_and_grad, f, argnums, has_aux)
+    return Transformed(both, value_and_grad, f, argnums, has_aux, recorded=recorded.value_and_grad)
 
 
 def _value_and_grad(
@@ -130,4 +131,4 @@ def grad(
         value, gradient = both(*args, **kwargs)
         return (gradient, value[1]) if has_aux else gradient
 
-    return Transformed(wrapped, grad, f, argnums, has_aux)
+    return Transformed(wrapped, grad, f, argnums, has_aux, recorded=recorded.grad)

@@ -15,6 +15,7 @@ from tapegrad.eager.batched import as_item, in_all_levels
 from tapegrad.eager.detached import note_independent
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor, wrap
+from tapegrad.func import recorded
 from tapegrad.func.common import compiler_of, cotangents_of_inputs, has_no_history, outputs_of
 from tapegrad.func.gradients import grad
 
@@ -130,7 +131,8 @@ def _transformed(
         found = build([call.like_inputs(_block(call, z, nested, method)) for z in outputs])
         return (found, call.auxiliary()) if has_aux else found
 
-    return Transformed(wrapped, transform, f, argnums, has_aux)
+    record = functools.partial(recorded.jacobian, name=name)
+    return Transformed(wrapped, transform, f, argnums, has_aux, recorded=record)
 
 
 def _block(call: Call, output: Tensor, nested: bool, method: Any) -> list[Tensor]:

@@ -12,9 +12,12 @@ from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.detached import note_independent
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Tensor, wrap
+from tapegrad.eager.traced import is_recording
+from tapegrad.func import recorded
 from tapegrad.func.common import (
     checked_tangent,
     compiler_of,
+    cotangents_like,
     cotangents_of_inputs,
     has_no_history,
     outputs_of,
@@ -51,6 +54,8 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[An
     >>> pullback(np.array([1.0, 0.0]))
     (array([1., 0.]),)
     """
+    if is_recording(primals):
+        return recorded.vjp(f, primals, has_aux)
     call = Call(f, primals, tuple(range(len(primals))), "vjp", has_aux, is_kept=True)
     outputs, build = outputs_of(call)
     if has_no_history(call, outputs):
@@ -58,17 +63,12 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[An
     nested = call.nested()
 
     def pullback(cotangent: Any) -> Any:
-        given, _ = tree(cotangent, "vjp: the cotangent")
-        if len(given) != len(outputs):
-            raise ValueError(f"vjp: got {len(given)} cotangents for {len(outputs)} results")
-        if structure(cotangent) != structure(call.result):
-            raise ValueError("vjp: the cotangent has another structure than the result")
-        cotangents = [as_tensor(g) for g in given]
+        cotangents = cotangents_like(outputs, call.result, cotangent)
         again = nested or (MODE.recording and any(g._own is not None for g in cotangents))
         found = cotangents_of_inputs(
             call, outputs, cotangents, retain_graph=True, create_graph=again
         )
-        return call.like_inputs(found, is_plain and not holds_tensor(given))
+        return call.like_inputs(found, is_plain and not holds_tensor([cotangent]))
 
     is_plain = call.is_plain
     value = build([call.value(output) for output in outputs])
@@ -115,7 +115,7 @@ def jvp(f: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
         values = [call.value(output) for output in outputs]
         return build(values), build([plain(p) if call.is_plain else p for p in dots])
 
-    return Transformed(wrapped, jvp, f, argnums)
+    return Transformed(wrapped, jvp, f, argnums, recorded=recorded.jvp)
 
 
 def linearize(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
@@ -148,6 +148,8 @@ def linearize(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tu
     >>> pushforward(np.array([1.0, 0.0])), pushforward(np.array([0.0, 1.0]))
     (array([4., 2.]), array([1., 5.]))
     """
+    if is_recording(primals):
+        return recorded.linearize(f, primals, has_aux)
     call = Call(f, primals, tuple(range(len(primals))), "linearize", has_aux, is_kept=True)
     outputs, build = outputs_of(call)
     if has_no_history(call, outputs):
@@ -236,4 +238,4 @@ def hvp(f: Callable[..., Any], argnums: int = 0) -> Callable[..., Any]:
         again = nested or (MODE.recording and any(v._own is not None for v in vectors))
         return call.like_inputs(cotangents_of_inputs(call, gradients, vectors, create_graph=again))
 
-    return Transformed(wrapped, hvp, f, argnums)
+    return Transformed(wrapped, hvp, f, argnums, recorded=recorded.hvp)

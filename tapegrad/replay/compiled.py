@@ -114,6 +114,7 @@ def value_of(function: Any) -> Any:
     return value_alone(function)
 
 
+_compiled = njit(error_model="numpy")
 _functions: dict[str, Any] = {}  # compiled functions by their texts
 _lock = threading.Lock()
 
@@ -126,6 +127,7 @@ def compiled_text(text: str) -> Any:
             filename = f"<tapegrad jit {len(_functions)}>"
             linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
             namespace: dict[str, Any] = {
+                "compiled": _compiled,
                 "np": np,
                 "tg": sys.modules["tapegrad"],
                 "product_nn": product_nn,
@@ -135,5 +137,5 @@ def compiled_text(text: str) -> Any:
                 "__name__": "recorded",  # the text, not this module, is what its code depends on
             }
             exec(compile(text, filename, "exec"), namespace)
-            found = _functions[text] = njit(error_model="numpy")(namespace["program"])
+            found = _functions[text] = _compiled(namespace["program"])
     return found

@@ -25,7 +25,7 @@ class Form(enum.Enum):
     ROWS = enum.auto()  # a reduction of rows of an array
     CALL = enum.auto()  # computed by a function of arrays
     PART = enum.auto()  # one of several results
-    BLOCK = enum.auto()  # a loop or a branch
+    BLOCK = enum.auto()  # a loop, a branch, or the derivative of a function
 
 
 _OPERATORS = {
@@ -57,7 +57,7 @@ _VIEWS = (
     "gather",
     "reshape",
 )
-BLOCKS = ("for_loop", "while_loop", "switch")
+BLOCKS = ("for_loop", "while_loop", "switch", "derivative")
 _ROWS = ("max", "min")
 _ROWS_OF_CALLS = ("all", "any", "argmax", "argmin")  # functions that are no ops
 

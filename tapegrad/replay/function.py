@@ -19,7 +19,7 @@ from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.modes import COMPUTE_ONLY, MODE, RECORD_OP
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.eager.traced import CAPTURED, Node, NotRecordedError, Traced, record
-from tapegrad.func import grad, hvp, jacfwd, jacobian, jvp, value_and_grad
+from tapegrad.func import grad, value_and_grad
 from tapegrad.ops.op import refuse_masked
 from tapegrad.pytrees import Build, settings, tree
 from tapegrad.replay.compiled import Compiled, compiled_text
@@ -42,7 +42,7 @@ _FUNCTIONS = (
 )
 
 
-_DERIVATIVES = (grad, hvp, jacfwd, jacobian, jvp, value_and_grad)
+_GRADIENTS = (grad, value_and_grad)
 _MOST_ITERATIONS = 1000  # of a Python loop, after which it is worth a warning
 _MANY = 8  # recordings of a function, after which the next one is worth a warning
 
@@ -369,9 +369,9 @@ class _Call:
                 "are recorded; tapegrad.scan or fori_loop records one",
                 stacklevel=6,
             )
-        compiled.text, compiled.loops = writer.source, writer.text.nests
+        compiled.text, compiled.loops = writer.source(), writer.text.nests
         compiled.constants, compiled.captured = writer.text.constants, trace.captured
-        compiled.set_function(compiled_text(writer.source))
+        compiled.set_function(compiled_text(compiled.text))
         compiled.program = program
         if compiled.is_single and not outputs[0].shape:
             compiled.scalar = outputs[0].dtype.type
@@ -543,7 +543,7 @@ def jit(
             return function
         if isinstance(function, Transformed):
             transform, (inner, *recipe) = function.__reduce__()
-            if transform in _DERIVATIVES:  # of the function that is recorded
+            if transform in _GRADIENTS:  # of the function that is recorded
                 return transform(made(inner), *recipe)
         try:
             parameters = [*inspect.signature(function).parameters]

@@ -16,6 +16,7 @@ import numpy as np
 from tapegrad.eager.traced import Body, Node, NotRecordedError
 from tapegrad.replay.calls import write_call, write_reshape, write_rows, write_several
 from tapegrad.replay.forms import Form, kind_of
+from tapegrad.replay.module import Module
 from tapegrad.replay.nests import Nest
 from tapegrad.replay.program import Program
 from tapegrad.replay.repeats import Repeat, longest_repeat
@@ -33,17 +34,22 @@ class Writer:
     ----------
     program
         The program.
+    module
+        The functions that it calls; a new one by default.
 
     Attributes
     ----------
     text
         What is written.
+    arguments
+        The names of its arguments: those of the program, then constants.
     most
         How often the longest loop of Python runs that was recorded.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, module: Module | None = None) -> None:
         self.text = text = Text(program)
+        self.module = Module() if module is None else module
         self.most = 0
         self.stage: dict[Node, int] = {}
         self.programs: dict[Body, Program] = {}
@@ -59,7 +65,11 @@ class Writer:
             )
         arguments = [f"x{k}" for k in range(len(program.inputs))]
         arguments += [f"c{k}" for k in range(len(text.constants))]
-        self.source = "\n".join([f"def program({', '.join(arguments)}):", *text.lines]) + "\n"
+        self.arguments = ", ".join(arguments)
+
+    def source(self) -> str:
+        """Return the text of a module with the function, whose name is ``program``."""
+        return self.module.source(self.arguments, self.text.lines)
 
     def _enter(self, program: Program) -> None:
         self.programs |= program.bodies
@@ -178,7 +188,12 @@ class Writer:
 
     def _block(self, node: Node) -> None:
         """Write a loop or branches; name the results."""
-        write = {"for_loop": self._for, "while_loop": self._while, "switch": self._switch}
+        write = {
+            "for_loop": self._for,
+            "while_loop": self._while,
+            "switch": self._switch,
+            "derivative": self._derivative,
+        }
         results = write[node.name](node)
         for part in self._parts[node]:
             self.text.names[part] = results[part.parameters["number"]]
@@ -296,6 +311,34 @@ class Writer:
                 for result, out in zip(results, self.programs[body].outputs, strict=True):
                     text.line(f"{result} = {text.result(out)}")
         return results
+
+    def _derivative(self, node: Node) -> list[str]:
+        text = self.text
+        starts, given, directions = node.args
+        (body,) = node.parameters["bodies"]
+        written = Writer(self.programs[body], self.module)
+        self.most = max(self.most, written.most)
+        text.nests += written.text.nests
+        arguments = [text.array(value) for value in (*starts, *given)]
+        arguments += map(text.constant, written.text.constants)
+        arguments += [text.array(value) for value in directions]
+        function = self.module.derivative(
+            node.parameters["transform"], written.arguments, written.text.lines, len(starts)
+        )
+        outputs = len(body.outputs)
+        patterns = {
+            "value_and_grad": [1, len(starts)],
+            "jvp": [outputs, outputs],
+            "hvp": [1],
+            "jacobian": [len(starts)],
+        }
+        groups = [
+            [text.fresh("k") for _ in range(count)]
+            for count in patterns[node.parameters["transform"]]
+        ]
+        parts = [f"({', '.join(names)})" if len(names) > 1 else names[0] for names in groups]
+        text.line(f"{', '.join(parts)} = {function}({', '.join(arguments)})")
+        return [name for names in groups for name in names]
 
     # -- loop nests ---------------------------------------------------------------------------
 

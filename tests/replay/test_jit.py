@@ -292,7 +292,6 @@ OP_BY_OP = {
     "a write to an argument": (write_to_argument, "an argument is changed in place"),
     "several results": (lambda x: tg.linalg.eig(x[:3])[0].real, "several results"),
     "boolean index": (lambda x: x[x > 0.5], "an index of dtype bool depends"),
-    "derivative": (lambda x: tg.grad(lambda y: tg.sum(y**3))(x), "a derivative is computed"),
     "function": (lambda x: Doubled.apply(x), "the Function Doubled is applied"),
     "asks whether it is recorded": (lambda x: x * (1.0 + x.requires_grad), "graph of a tensor"),
     "complex": (lambda x: abs(x * 1j), "dtype complex128"),
