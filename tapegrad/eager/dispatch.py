@@ -159,6 +159,8 @@ def apply_view(op: View, x: Any, parameters: dict[str, Any]) -> Tensor:
             return batched_calls.apply(op, {"x": x, **parameters})
         if type(x) is Traced:
             return traced_calls.apply(op, {"x": x, **parameters})
+    elif MODE.special and MODE.thread.trace is not None and x._own is not None:
+        return traced_calls.apply(op, {"x": x, **parameters})
     z = as_array(op.function(x._a, **parameters))
     result = Tensor()
     result._a = z

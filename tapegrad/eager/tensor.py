@@ -263,6 +263,8 @@ class Tensor(Methods):
 
     def detach(self) -> Tensor:
         """Return a tensor on the same memory, outside the graph."""
+        if MODE.special and MODE.thread.trace is not None and self._own is not None:
+            return MODE.thread.trace.detached(self)
         return wrap(self._a, None, self.is_inference())
 
     def is_inference(self) -> bool:

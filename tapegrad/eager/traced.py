@@ -36,7 +36,7 @@ _WAYS_OUT = (
 )
 _CHOOSES = "chooses by the value of a traced tensor (if, while, and, or, assert)"
 _ASKS = "asks for the value of a traced tensor (float, int, item, numpy, a function of arrays)"
-CAPTURED = "a tensor from outside requires grad"
+CAPTURED = "a tensor from outside has come to require grad"
 IN_PLACE = "a tensor is changed in place"
 ENDED = "jit: a traced tensor is used after the function has returned; return it instead"
 _BODY_ENDED = (
@@ -89,9 +89,11 @@ class Node:
         Those of the value; () and None for what has several results, which are nodes themselves.
     example
         The value when recorded; None afterwards, but for constants.
+    compute
+        Computes the value on arrays, if it is that of no op.
     """
 
-    __slots__ = ("args", "dtype", "example", "name", "op", "parameters", "shape")
+    __slots__ = ("args", "compute", "dtype", "example", "name", "op", "parameters", "shape")
 
     def __init__(
         self,
@@ -100,9 +102,11 @@ class Node:
         args: tuple[Any, ...] = (),
         parameters: dict[str, Any] | None = None,
         op: Op | None = None,
+        compute: Callable[..., Any] | None = None,
     ) -> None:
         self.name = name
         self.op = op
+        self.compute = compute
         self.args = args
         self.parameters = parameters or {}
         self.shape: tuple[int, ...] = ()
@@ -170,6 +174,8 @@ class Trace:
         Nodes of arrays from outside, by their ids.
     captured
         The tensors from outside, which did not require grad.
+    parameters
+        The tensors from outside that require grad, and the arguments that stand for them.
     """
 
     def __init__(self, outer: Trace | None = None) -> None:
@@ -178,6 +184,7 @@ class Trace:
         self.given: dict[Node, Node] = {}
         self.constants: dict[int, Node] = {} if outer is None else outer.constants
         self.captured: list[Tensor] = [] if outer is None else outer.captured
+        self.parameters: list[tuple[Tensor, Node]] = []
         self.is_open = True
         self.outermost: Trace = self if outer is None else outer.outermost
         self.failure: RecordingError | None = None  # that was raised, and may have been handled
@@ -193,6 +200,10 @@ class Trace:
         made._base = None
         made._is_shared = node.name == "input"
         return made
+
+    def detached(self, value: Tensor) -> Tensor:
+        """Return what stands for a tensor from outside, which derivatives do not pass."""
+        return stopped(self.tensor(self.node_of(value)))
 
     def refuse(self) -> RecordingError:
         """Return the error for a tensor of this recording that is used when it has ended."""
@@ -215,7 +226,7 @@ class Trace:
             if kind is not Tensor:
                 raise NotRecordedError("a batched tensor is read in a loop or branch")
             if value._is_tracked:
-                raise NotRecordedError(CAPTURED)
+                return self._node_of_tracked(value)
             self.captured.append(value)
             value = value._a
         if isinstance(value, np.ndarray):
@@ -231,13 +242,29 @@ class Trace:
             return value._node
         if self.outer is None:
             raise value._trace.refuse()
-        outer: Node = self.outer.node_of(value)
         self.read.append(value)
+        return self._node_inside(self.outer.node_of(value))
+
+    def _node_inside(self, outer: Node) -> Node:
+        """Return what stands for a value of the outer recording."""
         if outer.name == "constant":
             return outer
         if outer not in self.given:
             self.given[outer] = Node("input", outer.example)
         return self.given[outer]
+
+    def _node_of_tracked(self, value: Tensor) -> Node:
+        """Return the node of a tensor from outside that requires grad: it is an argument, too."""
+        if self.outer is not None:
+            return self._node_inside(self.outer.node_of(value))
+        if type(value._a) is not np.ndarray:
+            raise NotRecordedError("a tensor from outside is on a device")
+        for known, node in self.parameters:
+            if known is value:
+                return node
+        node = Node("input", value._a.copy())
+        self.parameters.append((value, node))
+        return node
 
     def constant(self, array: np.ndarray) -> Node:
         """Return the node of an array from outside, which is copied.
@@ -465,10 +492,10 @@ class ShownAs(NamedTuple):
 
 
 def holds_traced(values: Iterable[Any]) -> bool:
-    """Whether one of some values is traced, or is a list, tuple or dict with one that is."""
+    """Whether one of some values, which may be nested, is recorded: traced, or requires grad."""
     for value in values:
         kind = type(value)
-        if kind is Traced:
+        if kind is Traced or (kind is Tensor and value._own is not None):
             return True
         if kind in (list, tuple) and holds_traced(value):
             return True
@@ -508,6 +535,14 @@ def known_tensors(value: Any) -> Any:
     return value
 
 
+def recorded(x: Any) -> Any:
+    """Return what stands for a tensor from outside that requires grad; others are not changed."""
+    if type(x) is not Tensor or x._own is None:
+        return x
+    trace: Trace = MODE.thread.trace
+    return trace.tensor(trace.node_of(x))
+
+
 def is_recording(values: Iterable[Any]) -> bool:
     """Whether a function is recorded, and one of some values is traced."""
     return bool(MODE.special) and MODE.thread.trace is not None and holds_traced(values)
@@ -532,6 +567,8 @@ def stopped(x: Traced) -> Traced:
     if node.dtype.kind != "f":
         return x
     trace = MODE.thread.trace
+    if trace is None:
+        raise RecordingError(ENDED)
 
     def again(base: Node) -> Node:
         if base.name in ("constant", "stop_gradient"):

@@ -20,6 +20,7 @@ from tapegrad.eager.traced import (
     ShownAs,
     Trace,
     Traced,
+    recorded,
     stopped,
 )
 from tapegrad.ops import indexing, shape
@@ -47,26 +48,35 @@ class Step(NamedTuple):
     parameters: dict[str, Any]
     op: Op | None = None
 
-    def node(self, trace: Trace, args: tuple[Any, ...]) -> Node:
-        """Record it for arguments: nodes, numbers and lists of these. Return its result."""
+    def computed(self, args: tuple[Any, ...]) -> Any:
+        """Return what it is for the examples of arguments: nodes, numbers and lists of these."""
         with np.errstate(all="ignore"):
-            found = self.compute(*map(example_of, args), **self.parameters)
-        if isinstance(found, (tuple, list)):
-            raise NotRecordedError(f"{self.name} has several results")
-        example = np.asarray(found)
+            return self.compute(*map(example_of, args), **self.parameters)
+
+    def node(self, trace: Trace, args: tuple[Any, ...], found: Any = None) -> Node:
+        """Record it for arguments; return its result.
+
+        Parameters
+        ----------
+        trace
+            The recording.
+        args
+            The arguments.
+        found
+            What it is for their examples, if that is known.
+        """
+        example = np.asarray(self.computed(args) if found is None else found)
         if _are_known(args):
             return Node("constant", example)
-        return trace.add(Node(self.name, example, args, self.parameters, self.op))
+        return trace.add(Node(self.name, example, args, self.parameters, self.op, self.compute))
 
-    def nodes(self, trace: Trace, args: tuple[Any, ...]) -> tuple[Any, list[Node]]:
-        """Record it for arguments; return what it returns for the examples, and its results."""
-        with np.errstate(all="ignore"):
-            found = self.compute(*map(example_of, args), **self.parameters)
+    def nodes(self, trace: Trace, args: tuple[Any, ...], found: Iterable[Any]) -> list[Node]:
+        """Record it for arguments; return its results, of which there are several."""
         examples = [np.asarray(part) for part in found]
         if _are_known(args):
-            return found, [Node("constant", example) for example in examples]
-        whole = trace.add(Node(self.name, (), args, self.parameters, self.op))
-        return found, [
+            return [Node("constant", example) for example in examples]
+        whole = trace.add(Node(self.name, (), args, self.parameters, self.op, self.compute))
+        return [
             trace.add(Node("item", example, (whole,), {"number": number}))
             for number, example in enumerate(examples)
         ]
@@ -137,12 +147,13 @@ def _recorded(step: Step, given: tuple[Any, ...]) -> Any:
     trace: Trace | None = MODE.thread.trace
     if trace is None:
         raise RecordingError(ENDED)
+    given = tuple(map(recorded, given))
     args = tuple(map(trace.node_of, given))
-    if step.op is not None and step.op.name in _SEVERAL:
-        found, nodes = step.nodes(trace, args)
-        made = [_marked(trace.tensor(node)) for node in nodes]
-        return type(found)(*made) if hasattr(found, "_fields") else tuple(made)
-    node = step.node(trace, args)
+    found = step.computed(args)
+    if isinstance(found, (tuple, list)):
+        made = [_marked(trace.tensor(node)) for node in step.nodes(trace, args, found)]
+        return type(found)(*made) if hasattr(found, "_fields") else type(found)(made)
+    node = step.node(trace, args, found)
     result = trace.tensor(node)
     for number, (value, arg) in enumerate(zip(given, args, strict=True)):
         if type(value) is Traced and np.may_share_memory(arg.example, node.example):
@@ -160,9 +171,6 @@ def _set_base(result: Traced, base: Any, node: Node, view: ShownAs) -> None:
     result._base, result._view, result._shown = base, view, node
     if not is_own:
         result._view, result._shown = ShownAs(_refuse_stale, None), base._node
-
-
-_SEVERAL = ("eigh", "qr", "slogdet", "thin_svd")  # they have compiled forms
 
 
 def _refuse_stale(base: Node) -> Node:

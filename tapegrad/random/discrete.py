@@ -12,9 +12,11 @@ from tapegrad.eager.tensor import Tensor
 from tapegrad.random.draws import (
     Shape,
     draw,
+    drawn_in_each_call,
     float_type,
     parameters,
     refuse_differentiated,
+    refuse_recording,
     require,
     shape_of_samples,
     values_of,
@@ -24,6 +26,7 @@ CLOSE = float(np.finfo(np.float32).eps) ** 0.5  # sums of probabilities that wer
 SCORE = "and differentiate the logarithm of the probability (the score-function estimate)"
 
 
+@drawn_in_each_call
 class DiscreteGenerator:
     """A generator of random numbers, with its discrete distributions.
 
@@ -53,6 +56,7 @@ class DiscreteGenerator:
     @property
     def bit_generator(self) -> np.random.BitGenerator:
         """NumPy's bit generator, which holds the state."""
+        refuse_recording("the state of a random generator is used")
         return self._numpys.bit_generator
 
     @property

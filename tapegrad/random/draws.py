@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,10 +19,12 @@ from tapegrad.eager.modes import MODE
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor
 from tapegrad.eager.traced import NotRecordedError
+from tapegrad.eager.traced_callbacks import called_back
 from tapegrad.ops.op import dtype_of, is_differentiated
 from tapegrad.probes import probe
 
 Shape = tuple[int, ...]
+T = TypeVar("T")
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
 
@@ -134,6 +138,39 @@ def shape_of_samples(name: str, size: Any, shapes: Sequence[Shape], event: int =
 # -- drawing --------------------------------------------------------------------------------------
 
 
+def drawn_in_each_call(cls: type[T]) -> type[T]:
+    """Let each call of a recorded function draw numbers of its own (a decorator of generators).
+
+    While it is recorded, they are drawn by a copy.
+    """
+    for name, method in [*vars(cls).items()]:
+        if not name.startswith("_") and callable(method):
+            setattr(cls, name, _in_each_call(name, method))
+    return cls
+
+
+def _in_each_call(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def drawing(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not (MODE.special and MODE.thread.trace is not None and not MODE.thread.levels):
+            return method(self, *args, **kwargs)
+        spare = copy.deepcopy(self)
+        return called_back(
+            f"random.{name}",
+            lambda args, kwargs: method(self, *args, **kwargs),
+            (args, kwargs),
+            lambda args, kwargs: method(spare, *args, **kwargs),
+        )
+
+    return drawing
+
+
+def refuse_recording(what: str) -> None:
+    """Raise while a function is recorded, so that it runs op by op."""
+    if MODE.special and MODE.thread.trace is not None:
+        raise NotRecordedError(what)
+
+
 @probe(lambda args: f"draw of {args[1]}")
 def draw(
     generator: np.random.Generator,
@@ -157,8 +194,7 @@ def draw(
     *given
         Parameters that the numbers depend on, which broadcast to the shape.
     """
-    if MODE.special and MODE.thread.trace is not None:  # each call draws others
-        raise NotRecordedError("random numbers are drawn")
+    refuse_recording("random numbers are drawn with batches")
     levels: tuple[Level, ...] = MODE.thread.levels
     if not levels:
         return passive(np.asarray(make(*(p._a for p in given), shape)))

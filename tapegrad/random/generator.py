@@ -13,6 +13,7 @@ from tapegrad.random.draws import (
     Shape,
     beside,
     draw,
+    drawn_in_each_call,
     parameters,
     require,
     require_positive,
@@ -22,6 +23,7 @@ from tapegrad.random.draws import (
 )
 
 
+@drawn_in_each_call
 class Generator(DiscreteGenerator):
     """A generator of random numbers, made by `default_rng`.
 

@@ -131,9 +131,11 @@ def write_several(text: Text, node: Node, results: list[Node]) -> None:
     results
         Those that are used.
     """
-    (x,) = node.args
-    if node.name not in _SEVERAL or len(x.shape) != 2 or x.dtype != np.float64:
+    if node.name not in _SEVERAL:
         raise NotRecordedError(f"{node.name} has several results")
+    (x,) = node.args
+    if len(x.shape) != 2 or x.dtype != np.float64:
+        raise NotRecordedError(f"{node.name} of an array of shape {x.shape} and dtype {x.dtype}")
     if node.parameters.get("uplo", "L") != "L":
         raise NotRecordedError("eigh of an upper triangle")
     found = text.fresh("z")

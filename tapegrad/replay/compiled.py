@@ -1,74 +1,90 @@
-"""Recordings of functions, compiled."""
+"""Regions of recorded programs, compiled."""
 
 from __future__ import annotations
 
 import linecache
 import sys
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tapegrad.pytrees import Build
+from tapegrad.eager.tensor import Tensor
 from tapegrad.replay.helpers import checked_index, checked_indices, largest
 from tapegrad.replay.products import product_nn
 from tapegrad.replay.program import Program
+from tapegrad.replay.writer import Writer
 from tapegrad.transform.function import gradient, njit, value_alone
 from tapegrad.transform.recording import check
 
 
-class Compiled:
-    """A recording of a function, compiled.
+class Region:
+    """A program, or a part of one, that is compiled.
+
+    Parameters
+    ----------
+    program
+        What it computes.
+
+    Raises
+    ------
+    NotRecordedError
+        If a value has no compiled form.
 
     Attributes
     ----------
     program
-        What it computes; None if it runs op by op.
-    reason
-        Why it runs op by op, "" if it is compiled.
+        As above.
     text
         The compiled function.
+    most
+        How often the longest loop of Python runs that was recorded.
+    loops
+        The number of its loop nests.
+    constants
+        The arrays that are its last arguments.
     function
         That function, of tensors and arrays.
     value
         The same of arrays alone, compiled with vector math.
-    is_single
-        Whether it returns one value, which is computed.
     scalar
-        The type of that value if it is a number.
+        The type of its result if that is one number, None otherwise.
     """
 
-    def __init__(self) -> None:
-        self.program: Program | None = None
-        self.reason = ""
-        self.text = ""
-        self.function: Any = None
-        self.value: Any = None
-        self.constants: list[Any] = []
-        self.loops = 0
-        self.results: list[tuple[int | None, Any]] = []  # places among the outputs, or constants
-        self.build: Build = lambda leaves: leaves[0]
-        self.captured: list[Any] = []  # tensors from outside that did not require grad
-        self.is_single = False
+    def __init__(self, program: Program) -> None:
+        writer = Writer(program)
+        self.program = program
+        self.text = writer.source()
+        self.most = writer.most
+        self.loops = writer.text.nests
+        self.constants = writer.text.constants
+        self.function = compiled_text(self.text)
+        self.value = value_of(self.function)
         self.scalar: Any = None
+        if len(program.outputs) == 1 and not program.outputs[0].shape:
+            self.scalar = program.outputs[0].dtype.type
         self._has_backward = False
         self._gradients: dict[tuple[int, ...], Any] = {}
         self._direct_gradients: dict[tuple[int, ...], Any] = {}
 
-    def check_backward(self, args: list[Any]) -> None:
-        """Raise an error if the backward pass of a call with tensors would, the first time."""
-        if not self._has_backward:
-            check(self.function, tuple(args))
+    def __call__(self, leaves: Sequence[Any]) -> list[Any]:
+        """Return the results for arguments: tensors, arrays and numbers.
+
+        They are tensors if an argument is one that requires grad.
+        """
+        args = [*map(as_given, leaves), *self.constants]
+        is_tracked = any(map(_is_tracked, leaves))
+        if is_tracked and not self._has_backward:
+            check(self.function, tuple(args))  # the backward pass would raise it
             self._has_backward = True
-
-    def set_function(self, function: Any) -> None:
-        """Note the function."""
-        self.function, self.value = function, value_of(function)
-
-    def run_op_by_op(self, reason: str) -> None:
-        """Note why the function is not compiled."""
-        self.program = None
-        self.reason = reason
+        found = (self.function if is_tracked else self.value)(*args)
+        outputs = self.program.outputs
+        values = [found] if len(outputs) == 1 else [*found]
+        for k, (value, node) in enumerate(zip(values, outputs, strict=True)):
+            if not node.shape and not isinstance(value, Tensor):
+                values[k] = node.dtype.type(value)
+        return values
 
     def direct_gradient(self, numbers: list[int], count: int) -> Any:
         """Return the compiled value and gradient for arguments that are leaves themselves.
@@ -94,19 +110,34 @@ class Compiled:
         Parameters
         ----------
         places
-            The differentiated arguments of the program.
+            The arguments with respect to which the one result is differentiated.
         """
         found = self._gradients.get(places)
-        if self.program is None:
-            return None
         if found is None:
             outputs = self.program.outputs
-            inputs = [self.program.inputs[place] for place in places]
-            if len(self.results) == 1 and outputs[0].shape == () and places:
-                if all(node.dtype == np.float64 for node in (*inputs, outputs[0])):
+            nodes = [*(self.program.inputs[place] for place in places), *outputs]
+            if places and len(outputs) == 1 and not outputs[0].shape:
+                if all(node.dtype == np.float64 for node in nodes):
                     found = gradient(self.function, places, True, "value_and_grad", False)
                     self._gradients[places] = found
         return found
+
+
+def as_given(leaf: Any) -> Any:
+    """Return an argument as compiled code takes it: contiguous, and numbers for 0-d arrays."""
+    if _is_tracked(leaf):
+        if leaf.ndim == 0:
+            return leaf.reshape(1)[0]
+        return leaf if leaf._a.flags.c_contiguous else leaf.clone()
+    if isinstance(leaf, Tensor):
+        leaf = leaf._a
+    if isinstance(leaf, np.ndarray):
+        return leaf.item() if leaf.ndim == 0 else np.ascontiguousarray(leaf)
+    return leaf.item() if isinstance(leaf, np.generic) else leaf
+
+
+def _is_tracked(leaf: Any) -> bool:
+    return isinstance(leaf, Tensor) and leaf._is_tracked
 
 
 def value_of(function: Any) -> Any:

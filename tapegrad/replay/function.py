@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import types
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -12,38 +11,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.core.errors import NumbaError
 
-from tapegrad.autograd.grad_mode import enable_grad
-from tapegrad.calls import Transformed, plain
-from tapegrad.cuda.array import HOST
-from tapegrad.eager.creation import as_tensor
+from tapegrad.calls import Transformed
 from tapegrad.eager.modes import COMPUTE_ONLY, MODE, RECORD_OP
-from tapegrad.eager.tensor import Tensor, wrap
-from tapegrad.eager.traced import CAPTURED, Node, NotRecordedError, Traced, record
 from tapegrad.func import grad, value_and_grad
-from tapegrad.ops.op import refuse_masked
-from tapegrad.pytrees import Build, settings, tree
-from tapegrad.replay.compiled import Compiled, compiled_text
-from tapegrad.replay.program import Program, key_of
-from tapegrad.replay.writer import Writer
+from tapegrad.replay.arguments import Arguments, kinds_of
+from tapegrad.replay.compiled import Region, as_given
+from tapegrad.replay.recorded import Recorded
 from tapegrad.transform.errors import TransformError
 
 _PLAIN_ACTIONS = (RECORD_OP, COMPUTE_ONLY)
 
 
-_STATIC = (bool, str, type(None))
-_FUNCTIONS = (
-    types.FunctionType,
-    types.BuiltinFunctionType,
-    types.MethodType,
-    functools.partial,
-    type,
-    np.ufunc,
-    np.dtype,
-)
-
-
 _GRADIENTS = (grad, value_and_grad)
-_MOST_ITERATIONS = 1000  # of a Python loop, after which it is worth a warning
 _MANY = 8  # recordings of a function, after which the next one is worth a warning
 
 
@@ -75,8 +54,8 @@ class JittedFunction:
         self.function = function
         self.static_argnums = static_argnums
         self.static_argnames = static_argnames
-        self._known: dict[Any, Compiled] = {}
-        self._direct: dict[Any, Compiled] = {}  # for arrays and floats alone, by their kinds
+        self._known: dict[Any, Recorded] = {}
+        self._direct: dict[Any, Region] = {}  # for arrays and floats alone, by their kinds
         self._hits = self._misses = 0
 
     def __repr__(self) -> str:
@@ -88,49 +67,48 @@ class JittedFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the compiled function; it is recorded and compiled when needed."""
         if not MODE.special and not kwargs:
-            compiled = self._direct.get(_kinds(args))
-            if compiled is not None:
+            region = self._direct.get(kinds_of(args))
+            if region is not None:
                 self._hits += 1
-                value = compiled.value(*args, *compiled.constants)
-                return value if compiled.scalar is None else compiled.scalar(value)
+                value = region.value(*args, *region.constants)
+                return value if region.scalar is None else region.scalar(value)
         if MODE.special and (MODE.thread.trace is not None or MODE.action() not in _PLAIN_ACTIONS):
             return self.function(*args, **kwargs)
-        call = _Call(self, args, kwargs)
-        compiled = self._compiled(call)
-        if compiled.program is None:
-            return call.eager()
-        found = call.run(compiled)
-        self._note_direct(args, kwargs, compiled)
+        arguments = self._arguments(args, kwargs)
+        recorded = self._recorded(arguments)
+        found = recorded.run(arguments)
+        self._note_direct(args, kwargs, recorded)
         return found
 
-    def _note_direct(self, args: Any, kwargs: Any, compiled: Compiled) -> None:
+    def _note_direct(self, args: Any, kwargs: Any, recorded: Recorded) -> None:
         """Let later calls with such arguments go to compiled code without a look at each."""
-        is_plain = not (kwargs or self.static_argnums or compiled.captured)
-        if compiled.program is not None and compiled.is_single and is_plain:
-            if (kinds := _kinds(args)) is not None:
-                self._direct[kinds] = compiled
+        is_plain = not (kwargs or self.static_argnums)
+        if is_plain and recorded.region is not None and recorded.is_single:
+            if not recorded.captured and (kinds := kinds_of(args)) is not None:
+                self._direct[kinds] = recorded.region
 
     def __reduce__(self) -> tuple[Any, ...]:
         return JittedFunction, (self.function, self.static_argnums, self.static_argnames)
 
-    def _compiled(self, call: _Call) -> Compiled:
-        found = self._known.get(call.key)
-        if found is not None:
+    def _arguments(self, args: Any, kwargs: Any) -> Arguments:
+        return Arguments(args, kwargs, self.static_argnums, self.static_argnames)
+
+    def _recorded(self, arguments: Arguments) -> Recorded:
+        found = self._known.get(arguments.key)
+        if found is not None and found.fits():
             self._hits += 1
-            if any(tensor._is_tracked for tensor in found.captured):
-                found.run_op_by_op(CAPTURED)
             return found
         self._misses += 1
-        found = call.record()
-        if len(self._known) == _MANY:
-            self._warn_of_many(call)
-        self._known[call.key] = found
+        found = Recorded(self.function, repr(self), arguments)
+        if len(self._known) == _MANY and arguments.key not in self._known:
+            self._warn_of_many(arguments)
+        self._known[arguments.key] = found
         return found
 
-    def _warn_of_many(self, call: _Call) -> None:
+    def _warn_of_many(self, arguments: Arguments) -> None:
         before = next(reversed(self._known))
-        pairs = zip(before, call.key, strict=False)
-        old, new = next((pair for pair in pairs if pair[0] != pair[1]), (before, call.key))
+        pairs = zip(before, arguments.key, strict=False)
+        old, new = next((pair for pair in pairs if pair[0] != pair[1]), (before, arguments.key))
         warnings.warn(
             f"{self!r} is recorded and compiled for the {_MANY + 1}th time: the last time for "
             f"{_shown(new)}, before for {_shown(old)}. Arrays of equal shapes and dtypes, and "
@@ -155,7 +133,7 @@ class JittedFunction:
 
         def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
             if not MODE.special and not kwargs:
-                known = self._direct.get(_kinds(args))
+                known = self._direct.get(kinds_of(args))
                 direct = None if known is None else known.direct_gradient(numbers, len(args))
                 if known is not None and direct is not None:
                     self._hits += 1
@@ -164,21 +142,23 @@ class JittedFunction:
                     return np.float64(value), found[0] if is_one else found
             if MODE.special and (MODE.thread.trace is not None or MODE.action() != RECORD_OP):
                 return otherwise(*args, **kwargs)
-            call = _Call(self, args, kwargs)
-            if call.has_tensors:
+            arguments = self._arguments(args, kwargs)
+            if arguments.has_tensors:
                 return otherwise(*args, **kwargs)
-            compiled = self._compiled(call)
-            places = call.places(numbers)
-            derivative = None if places is None else compiled.gradient(places)
+            recorded = self._recorded(arguments)
+            region, places = recorded.region, arguments.places(numbers)
+            if region is None or places is None or not recorded.is_single:
+                return otherwise(*args, **kwargs)
+            derivative = region.gradient(places)
             if derivative is None:
                 return otherwise(*args, **kwargs)
             try:
-                value, found = derivative(*call.arrays(), *compiled.constants)
+                value, found = derivative(*map(as_given, arguments.leaves), *region.constants)
             except (TransformError, NumbaError) as error:
-                compiled.run_op_by_op(f"its gradient: {error}")
+                recorded.run_op_by_op(f"its gradient: {error}")
                 return otherwise(*args, **kwargs)
-            self._note_direct(args, kwargs, compiled)
-            gradients = call.like_arguments(numbers, [*map(_of_output, found)])
+            self._note_direct(args, kwargs, recorded)
+            gradients = arguments.like_arguments(numbers, [*map(_of_output, found)])
             return _of_output(value), gradients[0] if is_one else gradients
 
         return value_and_gradient
@@ -191,18 +171,11 @@ class JittedFunction:
         *args, **kwargs
             Arguments of a call.
         """
-        call = _Call(self, args, kwargs)
-        compiled = self._compiled(call)
-        if compiled.program is not None:
-            call.run(compiled)  # it may turn out that it cannot be compiled
-        if compiled.program is None:
-            return f"op by op: {compiled.reason}\n"
-        program = compiled.program
-        head = (
-            f"# {program.recorded} values recorded, {len(program.nodes)} computed, "
-            f"{compiled.loops} loop nests\n"
-        )
-        return head + compiled.text
+        arguments = self._arguments(args, kwargs)
+        recorded = self._recorded(arguments)
+        if recorded.plan is not None:
+            recorded.run(arguments)  # it may turn out that it cannot be compiled
+        return recorded.text()
 
     def cache_info(self) -> CacheInfo:
         """Return how often recordings were found, and how many there are."""
@@ -215,268 +188,8 @@ class JittedFunction:
         self._hits = self._misses = 0
 
 
-class _Call:
-    """The arguments of a call: arrays, and what does not change for a recording."""
-
-    def __init__(
-        self, jitted: JittedFunction, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
-        self.jitted = jitted
-        self.leaves: list[Any] = []
-        self.parts: list[tuple[Any, int, Build | None]] = []  # of arguments: leaves, or a value
-        self.names: list[str] = []
-        self.count = len(args)
-        key: list[Any] = []
-        for number, arg in enumerate(args):
-            self._add(arg, number in jitted.static_argnums, key, f"argument {number}")
-        for name, arg in kwargs.items():
-            self.names.append(name)
-            key.append(name)
-            self._add(arg, name in jitted.static_argnames, key, f"argument {name!r}")
-        self.has_tensors = any(isinstance(leaf, Tensor) for leaf in self.leaves)
-        self.key = tuple(key)
-
-    def _add(self, arg: Any, is_static: bool, key: list[Any], what: str) -> None:
-        if is_static or type(arg) in _STATIC or isinstance(arg, _FUNCTIONS):
-            try:
-                hash(arg)
-            except TypeError:
-                raise TypeError(
-                    f"jit: {what} is static and must be hashable, got {type(arg).__name__}; give a "
-                    "tuple instead of a list or an array"
-                ) from None
-            key.append(key_of(arg))
-            self.parts.append((arg, 0, None))
-            return
-        if type(arg) is np.ndarray:
-            key.append((arg.shape, arg.dtype, _order(arg)))
-            self.leaves.append(arg)
-            self.parts.append((None, 1, _only))
-            return
-        leaves, build = tree(arg, f"jit: {what}")
-        key.append(_structure(arg))
-        kept = []
-        for leaf in leaves:
-            kind = type(leaf)
-            if isinstance(leaf, Tensor):
-                key.append((leaf.shape, leaf.dtype, leaf.device, _order(leaf._a)))
-            elif isinstance(leaf, np.ndarray):
-                refuse_masked(leaf)
-                key.append((leaf.shape, leaf.dtype, _order(leaf)))
-            elif kind is float or kind is int or isinstance(leaf, np.generic):
-                key.append(kind)
-            else:
-                raise TypeError(
-                    f"jit: {what} has type {kind.__name__}; expected arrays, numbers, and lists, "
-                    "tuples and dicts of these: give others as static_argnums or static_argnames"
-                )
-            kept.append(leaf)
-        self.leaves += kept
-        self.parts.append((None, len(kept), build))
-
-    def arguments(self, leaves: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Return the arguments with other leaves."""
-        made: list[Any] = []
-        start = 0
-        for value, count, build in self.parts:
-            if build is None:
-                made.append(value)
-            else:
-                made.append(build([*leaves[start : start + count]]))
-                start += count
-        return made[: self.count], dict(zip(self.names, made[self.count :], strict=True))
-
-    def places(self, numbers: Sequence[int]) -> tuple[int, ...] | None:
-        """Return the leaves of some positional arguments, None if one has none or is missing."""
-        found: list[int] = []
-        for number in numbers:
-            if not -self.count <= number < self.count:
-                return None
-            number %= self.count
-            start = sum(count for _, count, _ in self.parts[:number])
-            if not self.parts[number][1]:
-                return None
-            found += range(start, start + self.parts[number][1])
-        return tuple(found) if len(set(found)) == len(found) else None
-
-    def like_arguments(self, numbers: Sequence[int], leaves: list[Any]) -> tuple[Any, ...]:
-        """Return values for the leaves of some arguments in the structure of these."""
-        made, start = [], 0
-        for number in numbers:
-            _, count, build = self.parts[number % self.count]
-            assert build is not None
-            made.append(build(leaves[start : start + count]))
-            start += count
-        return tuple(made)
-
-    def eager(self) -> Any:
-        """Call the function itself, on tensors; return what a compiled call returns."""
-        tensors = [as_tensor(x) if isinstance(x, np.ndarray) else x for x in self.leaves]
-        args, kwargs = self.arguments(tensors)
-        found = self.jitted.function(*args, **kwargs)
-        leaves, build = tree(found, "jit: the result")
-        return build([self._shown(leaf) for leaf in leaves])
-
-    def _shown(self, leaf: Any) -> Any:
-        """Return a result as a tensor if an argument is one, otherwise as an array or a number."""
-        if isinstance(leaf, Tensor):
-            return leaf if self.has_tensors or leaf._is_tracked else plain(leaf)
-        if self.has_tensors and isinstance(leaf, (np.ndarray, np.generic, float)):
-            return wrap(np.asarray(leaf))
-        return leaf
-
-    # -- recording ----------------------------------------------------------------------------
-
-    def record(self) -> Compiled:
-        """Record the function for arguments of this kind, and compile it."""
-        compiled = Compiled()
-        try:
-            self._record(compiled)
-        except NotRecordedError as error:
-            compiled.run_op_by_op(str(error))
-        return compiled
-
-    def _record(self, compiled: Compiled) -> None:
-        if any(isinstance(leaf, Tensor) and leaf.device != HOST for leaf in self.leaves):
-            raise NotRecordedError("an argument is on a device")
-        with enable_grad(), record() as trace:
-            inputs = [_input(leaf) for leaf in self.leaves]
-            traced = [*map(trace.tensor, inputs)]
-            args, kwargs = self.arguments(traced)
-            found = self.jitted.function(*args, **kwargs)
-            if trace.failure is not None:
-                raise trace.failure
-            leaves, compiled.build = tree(found, "jit: the result")
-            outputs: list[Node] = []
-            for leaf in leaves:
-                if type(leaf) is Traced and leaf.is_known():
-                    compiled.results.append((None, wrap(leaf._a.copy())))
-                elif type(leaf) is Traced:
-                    compiled.results.append((len(outputs), None))
-                    outputs.append(trace.node_of(leaf))
-                elif isinstance(leaf, Tensor) and leaf._is_tracked:
-                    raise NotRecordedError("a result is a tensor from outside that requires grad")
-                else:
-                    compiled.results.append((None, leaf))
-        if not outputs:
-            raise NotRecordedError("no result depends on the arguments")
-        compiled.is_single = type(found) is Traced and not found.is_known()
-        program = Program(trace.nodes, inputs, outputs)
-        writer = Writer(program)
-        if writer.most > _MOST_ITERATIONS:
-            warnings.warn(
-                f"{self.jitted!r} has {writer.most} equal iterations of a Python loop, which all "
-                "are recorded; tapegrad.scan or fori_loop records one",
-                stacklevel=6,
-            )
-        compiled.text, compiled.loops = writer.source(), writer.text.nests
-        compiled.constants, compiled.captured = writer.text.constants, trace.captured
-        compiled.set_function(compiled_text(compiled.text))
-        compiled.program = program
-        if compiled.is_single and not outputs[0].shape:
-            compiled.scalar = outputs[0].dtype.type
-
-    def arrays(self) -> list[Any]:
-        """Return the leaves as compiled code takes them."""
-        return [_as_given(leaf) for leaf in self.leaves]
-
-    def run(self, compiled: Compiled) -> Any:
-        """Call the compiled function, or run op by op if it cannot be compiled."""
-        is_tracked = self.has_tensors and any(_is_tracked(leaf) for leaf in self.leaves)
-        function = compiled.function if is_tracked else compiled.value
-        args = [*self.arrays(), *compiled.constants]
-        try:
-            if is_tracked:
-                compiled.check_backward(args)
-            found = function(*args)
-        except TransformError as error:
-            compiled.run_op_by_op(str(error))
-        except NumbaError as error:
-            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-            compiled.run_op_by_op(f"numba: {' '.join(lines[1:3] or lines)}")
-        if compiled.program is None:
-            return self.eager()
-        outputs = compiled.program.outputs
-        values = [found] if len(outputs) == 1 else found
-        made = []
-        for place, constant in compiled.results:
-            value = _copied(constant)
-            if place is not None:
-                value, node = values[place], outputs[place]
-                if not node.shape and not isinstance(value, Tensor):
-                    value = node.dtype.type(value)
-            made.append(self._shown(value))
-        return compiled.build(made)
-
-
-def _kinds(args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """Return the kinds of contiguous arrays and floats; None if there are other arguments."""
-    found: list[Any] = []
-    for arg in args:
-        kind = type(arg)
-        if kind is np.ndarray and arg.flags.c_contiguous and arg.ndim:
-            found.append((arg.shape, arg.dtype))
-        elif kind is float:
-            found.append(float)
-        else:
-            return None
-    return tuple(found)
-
-
-def _input(leaf: Any) -> Node:
-    """Return the node of an argument."""
-    is_number = isinstance(leaf, (int, np.integer))
-    return Node("input", np.array(plain(leaf)), (), {"is_number": True} if is_number else {})
-
-
-def _order(array: Any) -> Any:
-    """Return the order of the axes in memory: new arrays have it too, and reshape may copy them."""
-    if array.flags.c_contiguous:
-        return None
-    return tuple(np.argsort([-abs(stride) for stride in array.strides], kind="stable").tolist())
-
-
-def _only(leaves: list[Any]) -> Any:
-    return leaves[0]
-
-
-def _copied(constant: Any) -> Any:
-    """Return a result that is the same in each call, in memory of its own."""
-    if isinstance(constant, Tensor):
-        return wrap(constant._a.copy())
-    return constant.copy() if isinstance(constant, np.ndarray) else constant
-
-
 def _of_output(value: Any) -> Any:
     return np.float64(value) if type(value) is float else value
-
-
-def _as_given(leaf: Any) -> Any:
-    """Return an argument as compiled code takes it: contiguous, and numbers for 0-d arrays."""
-    if _is_tracked(leaf):
-        if leaf.ndim == 0:
-            return leaf.reshape(1)[0]
-        return leaf if leaf._a.flags.c_contiguous else leaf.clone()
-    if isinstance(leaf, Tensor):
-        leaf = leaf._a
-    if isinstance(leaf, np.ndarray):
-        return leaf.item() if leaf.ndim == 0 else np.ascontiguousarray(leaf)
-    return leaf.item() if isinstance(leaf, np.generic) else leaf
-
-
-def _is_tracked(leaf: Any) -> bool:
-    return isinstance(leaf, Tensor) and leaf._is_tracked
-
-
-def _structure(arg: Any) -> Any:
-    """Return what is equal for arguments with leaves at the same places, and equal settings."""
-    if isinstance(arg, dict):
-        return (dict, *((key, _structure(item)) for key, item in arg.items()))
-    if isinstance(arg, (list, tuple)):
-        return (type(arg), *map(_structure, arg))
-    if isinstance(arg, (Tensor, np.ndarray, np.generic, float, int)):
-        return None
-    return key_of(settings(arg))
 
 
 def jit(
@@ -516,9 +229,11 @@ def jit(
 
     Notes
     -----
-    Arrays from outside are copied when the function is recorded; later changes have no effect.
-    A function with an op that cannot be compiled, or that changes tensors in place, draws random
-    numbers or depends on a tensor from outside that requires grad, runs op by op, as without `jit`.
+    Arrays from outside, and tensors that do not require grad, are copied when the function is
+    recorded; later changes have no effect. Tensors that require grad are read in each call, and
+    gradients flow to them. What has no compiled form (a `Function`, random numbers, complex
+    numbers) is computed in Python, between compiled parts. A function that writes to its arguments,
+    or whose shapes depend on values, runs op by op, as without `jit`.
 
     Examples
     --------

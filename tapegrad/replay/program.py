@@ -2,63 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
-from tapegrad.eager.traced import Node, bodies_of
+from tapegrad.eager.traced import Body, Node, bodies_of
 from tapegrad.replay.lowering import lowered
 
 
 class Program:
-    """The values that the results of a recorded function consist of.
+    """The values that the results of a recorded function, or of a part of one, consist of.
+
+    Parameters
+    ----------
+    nodes
+        The computed values, each after those that it consists of.
+    inputs
+        Its arguments.
+    outputs
+        Its results: nodes.
+    bodies
+        The bodies of its loops and branches, and of others.
+
+    Attributes
+    ----------
+    nodes, inputs, outputs, bodies
+        As above.
+    constants
+        The arrays from outside that are used.
+    """
+
+    def __init__(
+        self,
+        nodes: list[Node],
+        inputs: list[Node],
+        outputs: list[Node],
+        bodies: dict[Body, Program],
+    ) -> None:
+        self.nodes = nodes
+        self.inputs = inputs
+        self.outputs = outputs
+        self.bodies = bodies
+        read = [*outputs, *(node for own in nodes for node in own.inputs())]
+        self.constants = [node for node in dict.fromkeys(read) if node.name == "constant"]
+
+
+def simplified(recorded: list[Node], inputs: list[Node], outputs: list[Node]) -> Program:
+    """Return the program of what was recorded: the values that are used, equal ones once.
 
     Parameters
     ----------
     recorded
         The values, in the order in which they were recorded.
     inputs
-        Its arguments.
+        The arguments.
     outputs
-        Its results: nodes.
-
-    Attributes
-    ----------
-    inputs, outputs
-        As above.
-    constants
-        The arrays from outside that are used.
-    nodes
-        The computed values, each after those that it consists of.
-    recorded
-        How many values were recorded.
-    bodies
-        The bodies of its loops and branches.
+        The results: nodes.
     """
-
-    def __init__(self, recorded: list[Node], inputs: list[Node], outputs: list[Node]) -> None:
-        self.inputs = inputs
-        self.recorded = len(recorded)
-        recorded, same = lowered(recorded)  # and the values that stand for others
-        known: dict[Any, Node] = {}
-        for node in recorded:
-            node.args = _replaced(node.args, same)
-            key = _key(node)
-            first = known.setdefault(key, node)
-            if first is not node:
-                same[node] = first
-        self.outputs = [_replaced(node, same) for node in outputs]
-        live = _reached(self.outputs)
-        self.nodes = [node for node in recorded if node in live and node not in same]
-        self.constants = [node for node in live if node.name == "constant"]
-        self.bodies = {
-            body: Program(body.nodes, body.inputs, body.outputs)
-            for node in self.nodes
-            for body in bodies_of(node)
-        }
-        for node in (*recorded, *inputs):
-            node.example = None
+    nodes, same = lowered(recorded)  # and the values that stand for others
+    known: dict[Any, Node] = {}
+    for node in nodes:
+        node.args = replaced(node.args, same)
+        key = _key(node)
+        first = known.setdefault(key, node)
+        if first is not node:
+            same[node] = first
+    outputs = [replaced(node, same) for node in outputs]
+    effects = [node for node in nodes if node.name == "callback"]
+    live = _reached([*outputs, *effects])
+    nodes = [node for node in nodes if node in live and node not in same]
+    bodies = {
+        body: simplified(body.nodes, body.inputs, body.outputs)
+        for node in nodes
+        for body in bodies_of(node)
+    }
+    for node in (*recorded, *inputs):
+        node.example = None
+    return Program(nodes, inputs, outputs, bodies)
 
 
 def _reached(outputs: Iterable[Node]) -> dict[Node, None]:
@@ -73,11 +94,12 @@ def _reached(outputs: Iterable[Node]) -> dict[Node, None]:
     return found
 
 
-def _replaced(value: Any, same: dict[Node, Node]) -> Any:
+def replaced(value: Any, same: Mapping[Node, Any]) -> Any:
+    """Return a value with others in place of some nodes, in nested lists and tuples too."""
     while isinstance(value, Node) and value in same:
         value = same[value]
     if type(value) in (list, tuple):
-        return type(value)(_replaced(item, same) for item in value)
+        return type(value)(replaced(item, same) for item in value)
     return value
 
 

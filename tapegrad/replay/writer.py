@@ -142,7 +142,7 @@ class Writer:
                 elif form is Form.ROWS:
                     write_rows(self.text, node)
                 elif form is Form.CALL and node.dtype is None:
-                    write_several(self.text, node, self._parts[node])
+                    write_several(self.text, node, self._parts.get(node, []))
                 elif form is Form.CALL:
                     write_call(self.text, node)
                 elif form is Form.BLOCK:

@@ -31,6 +31,8 @@ from tapegrad.eager.modes import MODE, RECORD_OP
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.saved_values import restore, save
 from tapegrad.eager.tensor import Tensor, wrap
+from tapegrad.eager.traced import is_recording
+from tapegrad.eager.traced_callbacks import called_back
 from tapegrad.tape.avals import AVALS, DIFFERENTIABLE, DTYPE_CODES
 from tapegrad.tape.codes import OPS, PythonOp
 from tapegrad.tape.layout import (
@@ -63,6 +65,9 @@ def record(function: Any, *args: Any, **kwargs: Any) -> Any:
         bound = inspect.signature(function.py_func).bind(*args, **kwargs)
         bound.apply_defaults()
         args = bound.args
+    if is_recording(args):
+        call = functools.partial(record, function)
+        return called_back(f"the compiled function {function.py_func.__name__}", call, args)
     is_plain = not MODE.special or MODE.action() == RECORD_OP
     numbers, plain = [], []
     for k, a in enumerate(args):

@@ -4,7 +4,6 @@ import numpy as np
 
 import tapegrad as tg
 from tapegrad.replay import compiled as compiled_module
-from tapegrad.replay import function
 
 
 class Interpreted:
@@ -20,8 +19,8 @@ class Interpreted:
 
 def interpret(monkeypatch):
     """Let Python run what is recorded from now on."""
-    compiled = function.compiled_text
-    monkeypatch.setattr(function, "compiled_text", lambda text: Interpreted(compiled(text)))
+    compiled = compiled_module.compiled_text
+    monkeypatch.setattr(compiled_module, "compiled_text", lambda text: Interpreted(compiled(text)))
     monkeypatch.setattr(compiled_module, "value_of", lambda function: function)
 
 

@@ -28,7 +28,8 @@ from tapegrad.eager.inplace import check_writable, rebase, write
 from tapegrad.eager.modes import COMPUTE_ONLY, MODE, RECORD_OP
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor, wrap
-from tapegrad.eager.traced import refuse_traced
+from tapegrad.eager.traced import is_recording
+from tapegrad.eager.traced_callbacks import called_back
 from tapegrad.probes import probe
 from tapegrad.tape.avals import AVALS, DIFFERENTIABLE
 from tapegrad.tape.layout import OWN_SLOT
@@ -228,7 +229,8 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
             args = _bind(cls, args, kwargs)
         if MODE.special and MODE.thread.levels and any(type(arg) is Batched for arg in args):
             return cls._apply_to_batch(cls, args)
-        refuse_traced(args, f"the Function {cls.__name__} is applied")
+        if is_recording(args):
+            return called_back(f"the Function {cls.__name__}", cls.apply, args)
         ctx = cls._backward_cls()
         is_dual = bool(MODE.special) and any_dual(args)
         if is_dual and not ctx._has_jvp:

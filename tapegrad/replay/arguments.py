@@ -1,0 +1,178 @@
+"""The arguments of jitted functions: what is recorded, and what recordings are told apart by."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.eager.tensor import Tensor
+from tapegrad.ops.op import refuse_masked
+from tapegrad.pytrees import Build, settings, tree
+from tapegrad.random import Generator
+from tapegrad.replay.program import key_of
+
+_STATIC = (bool, str, type(None), Generator)
+_FUNCTIONS = (
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodType,
+    functools.partial,
+    type,
+    np.ufunc,
+    np.dtype,
+)
+
+
+class Arguments:
+    """The arguments of a call: arrays and numbers, and what does not change for a recording.
+
+    Parameters
+    ----------
+    args, kwargs
+        The arguments.
+    static_argnums, static_argnames
+        Which of them are static.
+
+    Attributes
+    ----------
+    leaves
+        The arrays, tensors and numbers.
+    key
+        What is equal for arguments that one recording is for.
+    has_tensors
+        Whether a leaf is a tensor.
+    """
+
+    def __init__(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        static_argnums: tuple[int, ...],
+        static_argnames: tuple[str, ...],
+    ) -> None:
+        self.leaves: list[Any] = []
+        self.parts: list[tuple[Any, int, Build | None]] = []  # of arguments: leaves, or a value
+        self.names: list[str] = []
+        self.count = len(args)
+        key: list[Any] = []
+        for number, arg in enumerate(args):
+            self._add(arg, number in static_argnums, key, f"argument {number}")
+        for name, arg in kwargs.items():
+            self.names.append(name)
+            key.append(name)
+            self._add(arg, name in static_argnames, key, f"argument {name!r}")
+        self.has_tensors = any(isinstance(leaf, Tensor) for leaf in self.leaves)
+        self.key = tuple(key)
+
+    def _add(self, arg: Any, is_static: bool, key: list[Any], what: str) -> None:
+        if is_static or type(arg) in _STATIC or isinstance(arg, _FUNCTIONS):
+            try:
+                hash(arg)
+            except TypeError:
+                raise TypeError(
+                    f"jit: {what} is static and must be hashable, got {type(arg).__name__}; give a "
+                    "tuple instead of a list or an array"
+                ) from None
+            key.append(key_of(arg))
+            self.parts.append((arg, 0, None))
+            return
+        if type(arg) is np.ndarray:
+            key.append((arg.shape, arg.dtype, _order(arg)))
+            self.leaves.append(arg)
+            self.parts.append((None, 1, _only))
+            return
+        leaves, build = tree(arg, f"jit: {what}")
+        key.append(_structure(arg))
+        kept = []
+        for leaf in leaves:
+            kind = type(leaf)
+            if isinstance(leaf, Tensor):
+                key.append((leaf.shape, leaf.dtype, leaf.device, _order(leaf._a)))
+            elif isinstance(leaf, np.ndarray):
+                refuse_masked(leaf)
+                key.append((leaf.shape, leaf.dtype, _order(leaf)))
+            elif kind is float or kind is int or isinstance(leaf, np.generic):
+                key.append(kind)
+            else:
+                raise TypeError(
+                    f"jit: {what} has type {kind.__name__}; expected arrays, numbers, and lists, "
+                    "tuples and dicts of these: give others as static_argnums or static_argnames"
+                )
+            kept.append(leaf)
+        self.leaves += kept
+        self.parts.append((None, len(kept), build))
+
+    def with_leaves(self, leaves: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Return the arguments with other leaves."""
+        made: list[Any] = []
+        start = 0
+        for value, count, build in self.parts:
+            if build is None:
+                made.append(value)
+            else:
+                made.append(build([*leaves[start : start + count]]))
+                start += count
+        return made[: self.count], dict(zip(self.names, made[self.count :], strict=True))
+
+    def places(self, numbers: Sequence[int]) -> tuple[int, ...] | None:
+        """Return the leaves of some positional arguments, None if one has none or is missing."""
+        found: list[int] = []
+        for number in numbers:
+            if not -self.count <= number < self.count:
+                return None
+            number %= self.count
+            start = sum(count for _, count, _ in self.parts[:number])
+            if not self.parts[number][1]:
+                return None
+            found += range(start, start + self.parts[number][1])
+        return tuple(found) if len(set(found)) == len(found) else None
+
+    def like_arguments(self, numbers: Sequence[int], leaves: list[Any]) -> tuple[Any, ...]:
+        """Return values for the leaves of some arguments in the structure of these."""
+        made, start = [], 0
+        for number in numbers:
+            _, count, build = self.parts[number % self.count]
+            assert build is not None
+            made.append(build(leaves[start : start + count]))
+            start += count
+        return tuple(made)
+
+
+def kinds_of(args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """Return the kinds of contiguous arrays and floats; None if there are other arguments."""
+    found: list[Any] = []
+    for arg in args:
+        kind = type(arg)
+        if kind is np.ndarray and arg.flags.c_contiguous and arg.ndim:
+            found.append((arg.shape, arg.dtype))
+        elif kind is float:
+            found.append(float)
+        else:
+            return None
+    return tuple(found)
+
+
+def _order(array: Any) -> Any:
+    """Return the order of the axes in memory: new arrays have it too, and reshape may copy them."""
+    if array.flags.c_contiguous:
+        return None
+    return tuple(np.argsort([-abs(stride) for stride in array.strides], kind="stable").tolist())
+
+
+def _only(leaves: list[Any]) -> Any:
+    return leaves[0]
+
+
+def _structure(arg: Any) -> Any:
+    """Return what is equal for arguments with leaves at the same places, and equal settings."""
+    if isinstance(arg, dict):
+        return (dict, *((key, _structure(item)) for key, item in arg.items()))
+    if isinstance(arg, (list, tuple)):
+        return (type(arg), *map(_structure, arg))
+    if isinstance(arg, (Tensor, np.ndarray, np.generic, float, int)):
+        return None
+    return key_of(settings(arg))

@@ -1,0 +1,267 @@
+"""What runs for a recorded program: compiled regions, and calls of Python between them.
+
+A value that has no compiled form (a callback, an op of complex numbers) is computed from tensors,
+as without a recording. What it needs is computed by the region before it, what is computed from it
+by one after it. A program without such values is one region.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tapegrad.eager.creation import as_tensor
+from tapegrad.eager.tensor import wrap
+from tapegrad.eager.traced import Body, Node, NotRecordedError, bodies_of
+from tapegrad.replay.compiled import Region
+from tapegrad.replay.eager_steps import computed
+from tapegrad.replay.forms import BLOCKS
+from tapegrad.replay.program import Program, replaced
+from tapegrad.replay.writer import Writer
+
+Values = dict[Node, Any]
+
+
+class CompiledStep:
+    """A region of a program.
+
+    Parameters
+    ----------
+    program
+        What it computes.
+    reads, results
+        The values of the whole program that its arguments and results are.
+    """
+
+    def __init__(self, program: Program, reads: list[Node], results: list[Node]) -> None:
+        self.region = Region(program)
+        self.reads = reads
+        self.results = results
+
+    def run(self, values: Values) -> None:
+        """Compute the results of the region."""
+        found = self.region([values[node] for node in self.reads])
+        values.update(zip(self.results, found, strict=True))
+
+    def shown(self) -> str:
+        """Return its text."""
+        return self.region.text
+
+
+class EagerStep:
+    """A value that is computed from tensors.
+
+    Parameters
+    ----------
+    node
+        The value.
+    parts
+        Its results, if there are several.
+    bodies
+        The programs of the bodies of loops, branches and derivatives.
+    """
+
+    def __init__(self, node: Node, parts: list[Node], bodies: dict[Body, Program]) -> None:
+        self.node = node
+        self.parts = parts
+        self.bodies = bodies
+        self._plans: dict[Body, Plan] = {}
+
+    def run(self, values: Values) -> None:
+        """Compute it."""
+        found = computed(self.node, values, self._run_body)
+        if self.node.dtype is not None:
+            values[self.node] = found[0]
+        for part in self.parts:
+            values[part] = found[part.parameters["number"]]
+
+    def _plan_of(self, body: Body) -> Plan:
+        if body not in self._plans:
+            self._plans[body] = Plan(self.bodies[body], is_part=True)
+        return self._plans[body]
+
+    def _run_body(self, body: Body, args: Sequence[Any]) -> list[Any]:
+        return self._plan_of(body).run([*map(as_tensor, args)])
+
+    def shown(self) -> str:
+        """Return what is called."""
+        name = self.node.name
+        called = self.node.parameters["call"].name if name == "callback" else name
+        parts = [f"# in Python: {called}\n"]
+        for body in bodies_of(self.node):
+            text = self._plan_of(body).text()
+            parts.append(textwrap.indent(text, "    "))
+        return "\n".join(parts)
+
+
+class Plan:
+    """The steps that compute a program.
+
+    Parameters
+    ----------
+    program
+        The program.
+    is_part
+        Whether it is the body of a loop or another part of a program.
+
+    Raises
+    ------
+    NotRecordedError
+        If nothing of it would be compiled, or less than what is not.
+
+    Attributes
+    ----------
+    steps
+        The steps.
+    region
+        The region that computes all; None if there are several steps.
+    most
+        How often the longest loop of Python runs that was recorded.
+    loops
+        The number of loop nests.
+    """
+
+    def __init__(self, program: Program, is_part: bool = False) -> None:
+        self.program = program
+        self.steps: list[CompiledStep | EagerStep]
+        self.region: Region | None = None
+        try:
+            whole = CompiledStep(program, program.inputs, program.outputs)
+        except NotRecordedError as error:
+            self.steps = _Split(program).steps()
+            if not is_part and not self._is_worthwhile():
+                raise NotRecordedError(_reason(self.steps) or str(error)) from None
+        else:
+            self.steps = [whole]
+            self.region = whole.region
+        regions = [step.region for step in self.steps if isinstance(step, CompiledStep)]
+        self.most = max((region.most for region in regions), default=0)
+        self.loops = sum(region.loops for region in regions)
+
+    def _is_worthwhile(self) -> bool:
+        """Whether more values are compiled than ops are not."""
+        compiled = ops = 0
+        for step in self.steps:
+            if isinstance(step, CompiledStep):
+                nodes = step.region.program.nodes
+            else:
+                ops += step.node.name not in ("callback", *BLOCKS)
+                nodes = [node for body in bodies_of(step.node) for node in body.nodes]
+            compiled += sum(node.name not in ("item", "callback", "getitem") for node in nodes)
+        return compiled > ops
+
+    def run(self, args: Sequence[Any]) -> list[Any]:
+        """Return the results for some arguments: tensors, arrays and numbers."""
+        if self.region is not None:
+            return self.region(args)
+        values: Values = dict(zip(self.program.inputs, args, strict=True))
+        values |= {node: wrap(node.example) for node in self.program.constants}
+        for step in self.steps:
+            step.run(values)
+        return [values[node] for node in self.program.outputs]
+
+    def text(self) -> str:
+        """Return what runs, to be read."""
+        return "\n".join(step.shown() for step in self.steps)
+
+
+def _reason(steps: list[CompiledStep | EagerStep]) -> str:
+    """Return what is computed in Python first."""
+    first = next((step for step in steps if isinstance(step, EagerStep)), None)
+    if first is None or first.node.name != "callback":
+        return ""
+    return f"nothing but {first.node.parameters['call'].name} is called"
+
+
+class _Split:
+    """A program that is divided where values have no compiled form.
+
+    Parameters
+    ----------
+    program
+        The program.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.parts: dict[Node, list[Node]] = {}
+        for node in program.nodes:
+            if node.name == "item":
+                self.parts.setdefault(node.args[0], []).append(node)
+        own = [node for node in program.nodes if node.name != "item"]
+        self.eager = [node for node in own if not self._has_form(node)]
+        numbers = {node: k for k, node in enumerate(self.eager)}
+        self.number: dict[Node, int] = {}  # of the region that computes a value, or reads it first
+        for node in program.nodes:
+            if node in numbers:
+                self.number[node] = numbers[node] + 1
+            else:
+                self.number[node] = max((self.number.get(i, 0) for i in node.inputs()), default=0)
+
+    def _has_form(self, node: Node) -> bool:
+        if node.name == "callback":
+            return False
+        try:
+            nodes = [node, *self.parts.get(node, [])]
+            Writer(self._region(nodes, [n for n in nodes if n.dtype is not None])[0])
+        except NotRecordedError:
+            return False
+        return True
+
+    def _region(self, nodes: list[Node], outputs: list[Node]) -> tuple[Program, list[Node]]:
+        """Return the program of some values, and what it reads of others."""
+        own = {*nodes}
+        stand_ins: dict[Node, Node] = {}
+        for node in nodes:
+            for read in node.inputs():
+                if read not in own and read.name != "constant":
+                    stand_ins.setdefault(read, read if read.name == "input" else _input(read))
+        made = {node: other for node, other in stand_ins.items() if other is not node}
+        for node in nodes:
+            made[node] = _with_inputs(node, made)
+        program = Program(
+            [made[node] for node in nodes],
+            [*stand_ins.values()],
+            [made[node] for node in outputs],
+            self.program.bodies,
+        )
+        return program, [*stand_ins]
+
+    def steps(self) -> list[CompiledStep | EagerStep]:
+        """Return regions, and what is computed in Python between them."""
+        python = {part for node in self.eager for part in (node, *self.parts.get(node, []))}
+        needed = {*self.program.outputs}
+        for node in self.program.nodes:
+            number = self.number[node]
+            needed |= {
+                read
+                for read in node.inputs()
+                if node in python or self.number.get(read, 0) != number
+            }
+        steps: list[CompiledStep | EagerStep] = []
+        for number in range(len(self.eager) + 1):
+            nodes = [n for n in self.program.nodes if self.number[n] == number and n not in python]
+            outputs = [node for node in nodes if node in needed]
+            if outputs:
+                program, reads = self._region(nodes, outputs)
+                steps.append(CompiledStep(program, reads, outputs))
+            if number < len(self.eager):
+                node = self.eager[number]
+                steps.append(EagerStep(node, self.parts.get(node, []), self.program.bodies))
+        return steps
+
+
+def _input(node: Node) -> Node:
+    """Return an argument of a region that stands for a value."""
+    return Node("input", np.broadcast_to(np.zeros((), node.dtype), node.shape))
+
+
+def _with_inputs(node: Node, others: dict[Node, Node]) -> Node:
+    """Return a value that is computed from others in place of its own."""
+    example: Any = () if node.dtype is None else _input(node).example
+    return Node(
+        node.name, example, replaced(node.args, others), node.parameters, node.op, node.compute
+    )

@@ -1,0 +1,180 @@
+"""Functions that are recorded for arguments of one kind, and run compiled or op by op."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba.core.errors import NumbaError
+
+from tapegrad.autograd.grad_mode import enable_grad
+from tapegrad.calls import plain
+from tapegrad.cuda.array import HOST
+from tapegrad.eager.creation import as_tensor
+from tapegrad.eager.tensor import Tensor, wrap
+from tapegrad.eager.traced import Node, NotRecordedError, Traced, record
+from tapegrad.pytrees import Build, tree
+from tapegrad.replay.arguments import Arguments
+from tapegrad.replay.compiled import Region
+from tapegrad.replay.plan import Plan
+from tapegrad.replay.program import simplified
+from tapegrad.transform.errors import TransformError
+
+_MOST_ITERATIONS = 1000  # of a Python loop, after which it is worth a warning
+
+
+class Recorded:
+    """A function that was recorded for arguments of one kind.
+
+    Parameters
+    ----------
+    function
+        The function.
+    name
+        Its name in warnings.
+    arguments
+        Such arguments.
+
+    Attributes
+    ----------
+    plan
+        What runs; None if the function runs op by op.
+    reason
+        Why it does, "" if it does not.
+    is_single
+        Whether it returns one value, which is computed.
+    captured
+        The tensors from outside that did not require grad, and whose values are constants.
+    """
+
+    def __init__(self, function: Callable[..., Any], name: str, arguments: Arguments) -> None:
+        self.function = function
+        self.plan: Plan | None = None
+        self.reason = ""
+        self.is_single = False
+        self.captured: list[Tensor] = []
+        self._parameters: list[Tensor] = []  # from outside, too, and further arguments
+        self._kinds: list[Any] = []  # their shapes and dtypes
+        self._results: list[tuple[int | None, Any]] = []  # places among the outputs, or constants
+        self._build: Build = lambda leaves: leaves[0]
+        self._count = 0  # of recorded values
+        try:
+            self._record(arguments)
+        except NotRecordedError as error:
+            self.run_op_by_op(str(error))
+        if self.plan is not None and self.plan.most > _MOST_ITERATIONS:
+            warnings.warn(
+                f"{name} has {self.plan.most} equal iterations of a Python loop, which all are "
+                "recorded; tapegrad.scan or fori_loop records one",
+                stacklevel=5,
+            )
+
+    def _record(self, arguments: Arguments) -> None:
+        if any(isinstance(leaf, Tensor) and leaf.device != HOST for leaf in arguments.leaves):
+            raise NotRecordedError("an argument is on a device")
+        with enable_grad(), record() as trace:
+            inputs = [*map(_input, arguments.leaves)]
+            args, kwargs = arguments.with_leaves([*map(trace.tensor, inputs)])
+            found = self.function(*args, **kwargs)
+            if trace.failure is not None:
+                raise trace.failure
+            leaves, self._build = tree(found, "jit: the result")
+            outputs: list[Node] = []
+            for leaf in leaves:
+                if type(leaf) is Traced and leaf.is_known():
+                    self._results.append((None, wrap(leaf._a.copy())))
+                elif type(leaf) is Traced:
+                    self._results.append((len(outputs), None))
+                    outputs.append(trace.node_of(leaf))
+                elif isinstance(leaf, Tensor) and leaf._is_tracked:
+                    raise NotRecordedError("a result is a tensor from outside that requires grad")
+                else:
+                    self._results.append((None, leaf))
+        if not outputs:
+            raise NotRecordedError("no result depends on the arguments")
+        self.is_single = type(found) is Traced and not found.is_known()
+        self.captured = trace.captured
+        self._parameters = [tensor for tensor, _ in trace.parameters]
+        self._kinds = [*map(_kind, self._parameters)]
+        self._count = len(trace.nodes)
+        inputs += [node for _, node in trace.parameters]
+        self.plan = Plan(simplified(trace.nodes, inputs, outputs))
+
+    @property
+    def region(self) -> Region | None:
+        """What computes everything from the arguments, None if there is no such region."""
+        return None if self.plan is None or self._parameters else self.plan.region
+
+    def fits(self) -> bool:
+        """Whether the tensors from outside are still of the kinds for which it was recorded."""
+        if any(tensor._is_tracked for tensor in self.captured):
+            return False
+        return not self._parameters or [*map(_kind, self._parameters)] == self._kinds
+
+    def run_op_by_op(self, reason: str) -> None:
+        """Note why the function is not compiled."""
+        self.plan = None
+        self.reason = reason
+
+    def run(self, arguments: Arguments) -> Any:
+        """Call the compiled function, or run op by op if it cannot be compiled."""
+        values: list[Any] = []
+        if self.plan is not None:
+            try:
+                values = self.plan.run([*arguments.leaves, *self._parameters])
+            except (TransformError, NotRecordedError) as error:
+                self.run_op_by_op(str(error))
+            except NumbaError as error:
+                lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+                self.run_op_by_op(f"numba: {' '.join(lines[1:3] or lines)}")
+        if self.plan is None:
+            return self._run_op_by_op(arguments)
+        made = [
+            _copied(constant) if place is None else values[place]
+            for place, constant in self._results
+        ]
+        return self._build([_shown(leaf, arguments) for leaf in made])
+
+    def _run_op_by_op(self, arguments: Arguments) -> Any:
+        """Call the function itself, on tensors; return what a compiled call returns."""
+        leaves = [as_tensor(x) if isinstance(x, np.ndarray) else x for x in arguments.leaves]
+        args, kwargs = arguments.with_leaves(leaves)
+        leaves, build = tree(self.function(*args, **kwargs), "jit: the result")
+        return build([_shown(leaf, arguments) for leaf in leaves])
+
+    def text(self) -> str:
+        """Return what runs, or why there is nothing compiled."""
+        if self.plan is None:
+            return f"op by op: {self.reason}\n"
+        return (
+            f"# {self._count} values recorded, {len(self.plan.program.nodes)} computed, "
+            f"{self.plan.loops} loop nests\n{self.plan.text()}"
+        )
+
+
+def _input(leaf: Any) -> Node:
+    """Return the node of an argument."""
+    is_number = isinstance(leaf, (int, np.integer))
+    return Node("input", np.array(plain(leaf)), (), {"is_number": True} if is_number else {})
+
+
+def _kind(tensor: Tensor) -> Any:
+    return tensor.shape, tensor.dtype, tensor.device
+
+
+def _copied(constant: Any) -> Any:
+    """Return a result that is the same in each call, in memory of its own."""
+    if isinstance(constant, Tensor):
+        return wrap(constant._a.copy())
+    return constant.copy() if isinstance(constant, np.ndarray) else constant
+
+
+def _shown(leaf: Any, arguments: Arguments) -> Any:
+    """Return a result as a tensor if an argument is one, otherwise as an array or a number."""
+    if isinstance(leaf, Tensor):
+        return leaf if arguments.has_tensors or leaf._is_tracked else plain(leaf)
+    if arguments.has_tensors and isinstance(leaf, (np.ndarray, np.generic, float)):
+        return wrap(np.asarray(leaf))
+    return leaf
