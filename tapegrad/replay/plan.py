@@ -18,7 +18,7 @@ from tapegrad.eager.tensor import wrap
 from tapegrad.eager.traced import Body, Node, NotRecordedError, bodies_of
 from tapegrad.replay.compiled import Region
 from tapegrad.replay.eager_steps import computed
-from tapegrad.replay.forms import BLOCKS
+from tapegrad.replay.forms import BLOCKS, Form, form_of
 from tapegrad.replay.program import Program, replaced
 from tapegrad.replay.writer import Writer
 
@@ -200,6 +200,17 @@ class _Split:
                 self.number[node] = numbers[node] + 1
             else:
                 self.number[node] = max((self.number.get(i, 0) for i in node.inputs()), default=0)
+        self._compute_late(numbers)
+
+    def _compute_late(self, numbers: dict[Node, int]) -> None:
+        """Let regions compute elements and views that only later ones read: they are not stored."""
+        readers: dict[Node, list[int]] = {}  # the numbers of the regions before which it is needed
+        for node in reversed(self.program.nodes):
+            is_late = node not in numbers and form_of(node) in (Form.MAP, Form.VIEW)
+            if is_late and node in readers and node not in self.program.outputs:
+                self.number[node] = max(self.number[node], min(readers[node]))
+            for read in node.inputs():
+                readers.setdefault(read, []).append(numbers.get(node, self.number[node]))
 
     def _has_form(self, node: Node) -> bool:
         if node.name == "callback":
