@@ -24,8 +24,11 @@ LAYERS = [
     ["autograd.anomaly_mode", "autograd.grad_mode"],
     ["autograd.engine"],
     ["autograd"],
-    ["array_api", "calls", "func", "methods", "pytrees", "random", "stats", "testing"],
-    ["fft", "linalg", "special", "utils"],
+    ["array_api", "calls", "methods", "pytrees", "random", "stats"],
+    ["utils"],
+    ["control_flow"],
+    ["func", "testing"],
+    ["fft", "linalg", "special"],
     [f"transform.{name}" for name in ("errors", "kinds", "ir", "declared", "printer", "stubs")],
     ["transform.cache"],
     ["transform.eager_calls"],
@@ -52,6 +55,7 @@ LAYERS = [
 INNER = {
     ("eager.devices", "cuda.numeric.functions"): "only for those who have a device",
     ("func.common", "transform.function"): "numba's front end takes half a second",
+    ("func.vmap", "replay.function"): "for the same reason",
     ("tape.tape", "tape.inspection"): "only for those who look at the tape",
 }
 # imports that type checkers alone see, of what stands above or imports the module

@@ -35,6 +35,7 @@ class Switches(threading.local):
         self.depth = 0  # number of open contexts
         self.transform: Any = None  # the innermost running transform
         self.levels: tuple[Any, ...] = ()  # of running calls over batches, innermost last
+        self.draws_forbidden = False  # drawing random numbers is an error
         self.trace: Any = None  # of the function that is being recorded for `tapegrad.jit`
         self.dual: Any = None  # the open level of forward mode
         self.observer: Any = None  # called to compute ops while saved-tensor hooks are active
@@ -122,6 +123,10 @@ class Mode:
         """Call a function at some levels of batches; restore all switches."""
         return self._with("levels", levels, function, *args)
 
+    def without_draws(self, function: Callable[..., T], *args: Any) -> T:
+        """Call a function in which drawing random numbers is an error; restore all switches."""
+        return self._with("draws_forbidden", True, function, *args)
+
     def _with(self, name: str, value: Any, function: Callable[..., T], *args: Any) -> T:
         """Call a function with a switch changed; restore all switches afterwards."""
         switches = self.thread.__dict__
@@ -168,7 +173,7 @@ class Mode:
 def _action_of(switches: dict[str, Any]) -> int:
     """Return the action that follows from the switches of a thread."""
     recording = switches["recording"]
-    if switches["levels"] or switches["trace"] is not None:
+    if switches["levels"] or switches["trace"] is not None or switches["draws_forbidden"]:
         return CHECK_SWITCHES
     if switches["dual"] is not None:
         is_special = switches["inference"] or switches["saved_hooks"]

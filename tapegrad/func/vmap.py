@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 
 from tapegrad.calls import Transformed, plain
+from tapegrad.control_flow import scan
 from tapegrad.cuda.array import HOST
 from tapegrad.eager.batched import Level, batched, expanded, innermost, is_at, open_level
 from tapegrad.eager.creation import as_tensor
+from tapegrad.eager.modes import MODE
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor
+from tapegrad.eager.traced import NotRecordedError, is_recording
 from tapegrad.pytrees import holds_tensor, tree
 
 Axes = Any  # an integer, None, or a container of these
@@ -29,6 +32,7 @@ def vmap(
     in_dims: Axes = None,
     out_dims: Axes = None,
     target: str = "cpu",
+    loop: bool = False,
 ) -> Callable[..., Any]:
     """Return a function that applies `f` to every item of a batch, in one call.
 
@@ -56,6 +60,10 @@ def vmap(
     target
         ``"cuda"`` computes a compiled function, or a derivative of one, on a CUDA device: each
         thread computes one item. Otherwise ``"cpu"``.
+    loop
+        Whether `f` is recorded once, for one item, and called in a compiled loop over the items, as
+        by `tapegrad.jit` and `tapegrad.scan`. This needs memory for one item at a time, and takes
+        functions with loops and branches that depend on the item.
 
     Returns
     -------
@@ -117,7 +125,22 @@ def vmap(
             f"{randomness}"
         )
 
+    def in_loop(*args: Any, **kwargs: Any) -> Any:
+        return _Batch(f, args, in_axes, randomness).in_loop(kwargs, out_axes)
+
+    if loop:
+        if target != "cpu" or chunk_size is not None or randomness == "same":
+            raise ValueError(
+                "vmap: loop=True goes with neither target, nor chunk_size, nor randomness='same'"
+            )
+        from tapegrad.replay.function import jit
+
+        again = partial(_again_in_loop, in_axes=in_axes, out_axes=out_axes)
+        return Transformed(jit(in_loop), again, f)
+
     def wrapped(*args: Any, **kwargs: Any) -> Any:
+        if is_recording((*args, kwargs)):
+            return _recorded(_Batch(f, args, in_axes, randomness), kwargs, out_axes)
         batch = _Batch(f, args, in_axes, randomness)
         over_items = getattr(f, "over_items", None)  # of compiled functions
         if over_items is not None and target == "cuda":
@@ -166,6 +189,24 @@ def _again(
     target: str,
 ) -> Any:
     return vmap(f, in_axes, out_axes, randomness, chunk_size=chunk_size, target=target)
+
+
+def _again_in_loop(f: Callable[..., Any], in_axes: Axes, out_axes: Axes) -> Any:
+    return vmap(f, in_axes, out_axes, loop=True)
+
+
+def _recorded(batch: _Batch, kwargs: dict[str, Any], out_axes: Axes) -> Any:
+    """Record the ops of a batch; a loop over the items where they have no form for batches."""
+    trace = MODE.thread.trace
+    count = len(trace.nodes)
+    try:
+        found, build, _ = batch.call(slice(None), kwargs, out_axes)
+    except NotRecordedError:
+        if batch.randomness == "same":
+            raise
+        del trace.nodes[count:]
+        return batch.in_loop(kwargs, out_axes)
+    return build(found)
 
 
 class _Batch:
@@ -290,13 +331,43 @@ class _Batch:
             found = [self._output(leaf, place, level) for leaf, place in pairs]
         return found, build, places
 
+    def in_loop(self, kwargs: dict[str, Any], out_axes: Axes) -> Any:
+        """Call the function for one item after the other, by a loop that can be recorded."""
+
+        def step(state: Any, rows: list[Any]) -> Any:
+            items = iter(rows)
+            args = [
+                build(
+                    [
+                        leaf if place is None else next(items)
+                        for leaf, place in zip(leaves, places, strict=True)
+                    ]
+                )
+                for leaves, build, places in self.parts
+            ]
+            if self.randomness == "error":
+                return state, MODE.without_draws(partial(self.f, *args, **kwargs))
+            return state, self.f(*args, **kwargs)
+
+        if not self.size:
+            found, build, _ = self.call(slice(None), kwargs, out_axes)
+            return build(found)
+        rows = [
+            _with_items_first(leaf, place)
+            for leaves, _, places in self.parts
+            for leaf, place in zip(leaves, places, strict=True)
+            if place is not None
+        ]
+        _, result = scan(step, 0.0, rows)
+        leaves, build = tree(result, "vmap: the result")
+        places = axes_of(result, out_axes, self.name.replace("in_dims", "out_dims"))
+        return build([self._moved(*pair) for pair in zip(leaves, places, strict=True)])
+
     def _item(self, leaf: Any, place: int | None, chunk: slice, level: Level) -> Any:
         if place is None:
             return leaf
-        tensor = as_tensor(leaf)
-        first = FUNCTIONS["moveaxis"](tensor, place, 0) if place else tensor
         # a view, whose record is that of the argument alone: other uses of the tensor do not count
-        return batched(first[chunk], level)
+        return batched(_with_items_first(leaf, place)[chunk], level)
 
     def _output(self, leaf: Any, place: int | None, level: Level) -> Tensor:
         if not isinstance(leaf, (Tensor, np.ndarray, np.generic, float, int, complex)):
@@ -326,6 +397,11 @@ class _Batch:
             )
         move = FUNCTIONS["moveaxis"] if isinstance(whole, Tensor) else np.moveaxis
         return move(whole, 0, place) if place else whole
+
+
+def _with_items_first(leaf: Any, place: int) -> Tensor:
+    tensor = as_tensor(leaf)
+    return FUNCTIONS["moveaxis"](tensor, place, 0) if place else tensor
 
 
 def axes_of(value: Any, axes: Axes, name: str) -> list[int | None]:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tapegrad.eager.batched import Batched, Level, batched, expanded, held
+from tapegrad.eager.batched import NO_DRAWS, Batched, Level, batched, expanded, held
 from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.devices import to_device
 from tapegrad.eager.dispatch import operand, passive
@@ -152,6 +152,8 @@ def drawn_in_each_call(cls: type[T]) -> type[T]:
 def _in_each_call(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def drawing(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if MODE.special and MODE.thread.draws_forbidden:
+            raise RuntimeError(NO_DRAWS)
         if not (MODE.special and MODE.thread.trace is not None and not MODE.thread.levels):
             return method(self, *args, **kwargs)
         spare = copy.deepcopy(self)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.eager.batched import Batched
 from tapegrad.eager.tensor import Tensor
 from tapegrad.ops.op import refuse_masked
 from tapegrad.pytrees import Build, settings, tree
@@ -91,7 +92,8 @@ class Arguments:
         for leaf in leaves:
             kind = type(leaf)
             if isinstance(leaf, Tensor):
-                key.append((leaf.shape, leaf.dtype, leaf.device, _order(leaf._a)))
+                order = None if type(leaf) is Batched else _order(leaf._a)
+                key.append((leaf.shape, leaf.dtype, leaf.device, order))
             elif isinstance(leaf, np.ndarray):
                 refuse_masked(leaf)
                 key.append((leaf.shape, leaf.dtype, _order(leaf)))

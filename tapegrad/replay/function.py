@@ -12,8 +12,10 @@ import numpy as np
 from numba.core.errors import NumbaError
 
 from tapegrad.calls import Transformed
+from tapegrad.eager.batched import batched, innermost, lowered
 from tapegrad.eager.modes import COMPUTE_ONLY, MODE, RECORD_OP
-from tapegrad.func import grad, value_and_grad
+from tapegrad.func import grad, value_and_grad, vmap
+from tapegrad.pytrees import tree
 from tapegrad.replay.arguments import Arguments, kinds_of
 from tapegrad.replay.compiled import Region, as_given
 from tapegrad.replay.recorded import Recorded
@@ -50,12 +52,13 @@ class JittedFunction:
         static_argnums: tuple[int, ...],
         static_argnames: tuple[str, ...],
     ) -> None:
-        functools.update_wrapper(self, function)
+        functools.update_wrapper(self, function, updated=())
         self.function = function
         self.static_argnums = static_argnums
         self.static_argnames = static_argnames
         self._known: dict[Any, Recorded] = {}
         self._direct: dict[Any, Region] = {}  # for arrays and floats alone, by their kinds
+        self._of_batches: dict[Any, JittedFunction] = {}
         self._hits = self._misses = 0
 
     def __repr__(self) -> str:
@@ -73,6 +76,8 @@ class JittedFunction:
                 value = region.value(*args, *region.constants)
                 return value if region.scalar is None else region.scalar(value)
         if MODE.special and (MODE.thread.trace is not None or MODE.action() not in _PLAIN_ACTIONS):
+            if MODE.thread.levels and MODE.thread.trace is None and MODE.thread.dual is None:
+                return self._of_items(args, kwargs)
             return self.function(*args, **kwargs)
         arguments = self._arguments(args, kwargs)
         recorded = self._recorded(arguments)
@@ -86,6 +91,28 @@ class JittedFunction:
         if is_plain and recorded.region is not None and recorded.is_single:
             if not recorded.captured and (kinds := kinds_of(args)) is not None:
                 self._direct[kinds] = recorded.region
+
+    def _of_items(self, args: Any, kwargs: Any) -> Any:
+        """Call a recording of the function for all items of the innermost batch."""
+        arguments = self._arguments(args, kwargs)
+        level = innermost(arguments.leaves)
+        if level is None or level.randomness == "same":  # which is about parts of one batch
+            return self.function(*args, **kwargs)
+        values, flags = lowered(arguments.leaves, level)
+        key = arguments.key, tuple(flags), level.randomness
+        if key not in self._of_batches:
+
+            def flat(*leaves: Any) -> Any:
+                args, kwargs = arguments.with_leaves(leaves)
+                return self.function(*args, **kwargs)
+
+            axes = tuple(0 if flag else None for flag in flags)
+            over = vmap(functools.wraps(self.function)(flat), axes, 0, level.randomness)
+            self._of_batches[key] = JittedFunction(over, (), ())
+        outer = tuple(other for other in MODE.thread.levels if other.depth < level.depth)
+        found = MODE.with_levels(outer, self._of_batches[key], *values)
+        leaves, build = tree(found, "jit: the result")
+        return build([batched(leaf, level) for leaf in leaves])
 
     def __reduce__(self) -> tuple[Any, ...]:
         return JittedFunction, (self.function, self.static_argnums, self.static_argnames)
@@ -185,6 +212,7 @@ class JittedFunction:
         """Forget all recordings: the function is recorded again when it is called."""
         self._known.clear()
         self._direct.clear()
+        self._of_batches.clear()
         self._hits = self._misses = 0
 
 
