@@ -16,6 +16,7 @@ import numpy as np
 
 GROUPS = {
     "programs": "Programs",
+    "loops": "Long loops of steps",
     "functions": "Functions with the user's own derivative",
     "hooks": "Hooks",
     "saved": "Hooks of saved values",
@@ -73,6 +74,11 @@ class Workload:
     """Whether leaves have a hook that runs after their gradients are accumulated."""
     loops: Loops | None = None
     """The same program for numba."""
+
+    @property
+    def recorded(self) -> bool:
+        """Whether it is a program to be recorded, not a feature of tensors."""
+        return self.group in ("programs", "loops") or self.name == "black_scholes"
 
     @property
     def name(self) -> str:

@@ -269,9 +269,33 @@ class TapegradJit(Tapegrad):
 
     name = "tapegrad.jit"
 
+    longest = float("inf")
+    most_in_python = 200
+    """Steps of a loop from which on it is written with `tg.scan` or `tg.fori_loop`."""
+
     def suits(self, case: Case) -> bool:
         """Programs alone: other workloads measure features of tensors."""
-        return case.workload.group == "programs" and super().suits(case)
+        return case.workload.recorded and super().suits(case)
+
+    def namespace(self) -> Any:
+        """With the library's loops in the place of long ones of Python."""
+        names = super().namespace()
+        module, python = self.module, Namespace(None)
+
+        def iterate(step, state, steps):
+            if steps <= self.most_in_python:
+                return python.iterate(step, state, steps)
+            return module.fori_loop(0, steps, lambda _, state: step(state), state)
+
+        def fold(step, state, rows):
+            if len(rows) <= self.most_in_python:
+                return python.fold(step, state, rows)
+            return module.scan(lambda state, row: (step(state, row), None), state, rows)[0]
+
+        def derivative(f, *at):
+            return module.grad(f, tuple(range(len(at))))(*at)
+
+        return Namespace(names, iterate=iterate, fold=fold, derivative=derivative)
 
     def prepare(self, case: Case) -> Program:
         """A total only: there is nothing to split."""

@@ -3,9 +3,10 @@
 from .cases import Workload
 from .features import FEATURES
 from .forward_mode import FORWARD
+from .long_loops import LONG_LOOPS
 from .njit import NJIT_PROGRAMS
 from .programs import PROGRAMS
 
 WORKLOADS: dict[str, Workload] = {
-    workload.name: workload for workload in (*PROGRAMS, *FEATURES, *FORWARD, *NJIT_PROGRAMS)
+    workload.name: workload for workload in (*PROGRAMS, *LONG_LOOPS, *FEATURES, *FORWARD, *NJIT_PROGRAMS)
 }
