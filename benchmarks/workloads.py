@@ -8,5 +8,6 @@ from .njit import NJIT_PROGRAMS
 from .programs import PROGRAMS
 
 WORKLOADS: dict[str, Workload] = {
-    workload.name: workload for workload in (*PROGRAMS, *LONG_LOOPS, *FEATURES, *FORWARD, *NJIT_PROGRAMS)
+    workload.name: workload
+    for workload in (*PROGRAMS, *LONG_LOOPS, *FEATURES, *FORWARD, *NJIT_PROGRAMS)
 }
