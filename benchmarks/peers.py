@@ -102,6 +102,10 @@ class Side(ABC):
     def prepare(self, case: Case) -> Program:
         """The case in this library's hands: inputs converted, nothing run."""
 
+    def trouble(self, case: Case) -> str | None:
+        """Why a case that was prepared and called does not count, if so."""
+        return None
+
     def to_numpy(self, array: Any) -> np.ndarray:
         """One of this side's results as a NumPy array."""
         return np.asarray(array)
@@ -303,7 +307,15 @@ class TapegradJit(Tapegrad):
         if case.workload.how == "forward":
             return Program(lambda: recorded(*case.inputs))
         value_and_grad = self.module.value_and_grad(recorded, argnums=case.wrt)
+        self.recorded = recorded
         return Program(total=lambda: value_and_grad(*case.inputs))
+
+    def trouble(self, case: Case) -> str | None:
+        """What is not compiled."""
+        if case.workload.how == "forward":
+            return None
+        how: str = self.recorded.inspect(*case.inputs)
+        return how if how.startswith("op by op") else None
 
     def to_numpy(self, array: Any) -> np.ndarray:
         """Results of arrays are arrays."""

@@ -141,7 +141,7 @@ def compare(
             trouble = f"{type(error).__name__}: {error}"
         else:
             expected = found | expected
-            trouble = disagreement(found, expected)
+            trouble = disagreement(found, expected) or side.trouble(case)
         if trouble:
             problems.append(f"{side.name} on {case.label}: {trouble}")
         else:

@@ -656,3 +656,14 @@ def test_programs_of_other_processes(tmp_path):
         )
         found.append(json.loads(done.stdout))
     assert found == [[1.0, 4.0], [0.75, 12.0], [1.0, 4.0]]
+
+
+@pytest.mark.compiled
+def test_gradients_of_stacked_products():
+    def f(x, y):
+        return tg.sum(tg.tanh(x @ y) ** 2)
+
+    x, y = np.sin(np.arange(24.0)).reshape(2, 3, 4), np.cos(np.arange(40.0)).reshape(2, 4, 5)
+    jitted = tg.jit(f)
+    assert_equal(tg.grad(jitted, (0, 1))(x, y), tg.grad(f, (0, 1))(x, y))
+    assert not jitted.inspect(x, y).startswith("op by op")

@@ -52,6 +52,42 @@ def test_refused(call):
         tg.jvp(f)(*args, np.ones(3))
 
 
+@tg.njit
+def squares(matrices):
+    """Products of matrices with themselves, each written to its place."""
+    out = np.empty(matrices.shape)
+    for k in range(matrices.shape[0]):
+        np.dot(matrices[k], matrices[k], out[k])
+    return out
+
+
+@squares.defvjp
+def _(matrices, found, g):
+    out = np.empty(matrices.shape)
+    for k in range(matrices.shape[0]):
+        turned = np.ascontiguousarray(matrices[k].T)
+        out[k] = np.dot(g[k], turned) + np.dot(turned, g[k])
+    return (out,)
+
+
+@tg.njit
+def trace_of_squares(matrices, weights):
+    return np.sum(squares(matrices) * weights)
+
+
+def test_a_function_with_a_rule_that_writes_to_its_own_array():
+    weights = np.cos(np.arange(18.0)).reshape(2, 3, 3)
+    check(trace_of_squares, np.sin(weights), weights, argnums=(0,), jvp=False)
+
+
+def test_a_call_that_writes_products():
+    f = module(
+        f"{HEADER}    out = np.empty(c.shape)\n    np.dot(x, c, out)\n    return np.sum(out)\n"
+    )
+    with pytest.raises(tg.TransformError, match="writes to its argument; assign the result"):
+        tg.grad(f)(np.eye(3), np.ones((3, 3)))
+
+
 OTHERS = {
     "convolutions of integers": ("return np.sum(np.convolve(c, x) * np.arange(5.0))", X, [1, 2, 3]),
     "correlations of integers": ("return 1.5 * np.sum(np.correlate(c, x))", X, [1, 2, 3]),

@@ -88,6 +88,28 @@ def test_elements_that_need_zeros(lines):
     assert "np.zeros(n)" in after_removal(in_loop(lines))
 
 
+SHAPE = "t = x.shape\nd = t[0]\n"
+
+
+def test_zeros_like_an_array():
+    text = f"w = np.zeros_like(x)\n{SHAPE}for i in range(d):\n    w[i] += s"
+    assert "np.empty_like(x)" in after_removal(text)
+    for one, other in (
+        ("x.shape", "v.shape"),
+        ("t[0]", "t[0] - 1"),
+        ("for i", "d = p\nfor i"),
+        ("d = t[0]", "d = t[0]\nx = v"),
+        ("t = x", "if s > 0:\n    t = v.shape\nt = x"),
+    ):
+        assert "np.zeros" in after_removal(text.replace(one, other))
+
+
+def test_extents_with_two_names():
+    text = f"{SHAPE}e = t[0]\nw = np.zeros(e)\nfor i in range(d):\n    w[i] += s"
+    assert "np.empty(e)" in after_removal(text)
+    assert "np.zeros(e)" in after_removal(text.replace("e = t[0]", "e = t[1]"))
+
+
 def test_matrices():
     text = "m = np.zeros((n, p))\nfor i in range(n):\n    for j in range(p):\n        m[i, j] += s"
     assert "np.empty((n, p))" in after_removal(text)

@@ -107,6 +107,28 @@ class _Removal:
         names = [n for n in ast.walk(tree) if isinstance(n, ast.Name)]
         count = Counter(n.id for n in names if isinstance(n.ctx, ast.Store))
         self.once = {n for n in count if count[n] == 1}
+        given = {parameter.arg for parameter in tree.args.args}
+        self.fixed = (self.once - given) | (given - count.keys())  # names with one value
+        self.extents = dict(self._extents())
+
+    def _extents(self) -> Iterator[tuple[str, str]]:
+        """Yield names that are extents of arrays, and what they are: ``x.shape[0]``."""
+        shapes: dict[str, str] = {}
+        for node in ast.walk(self.tree):
+            target = node.targets[0] if isinstance(node, ast.Assign) else None
+            if not isinstance(node, ast.Assign) or not isinstance(target, ast.Name):
+                continue
+            if target.id in self.fixed:
+                shapes[target.id] = ast.unparse(node.value)
+        for name, text in shapes.items():
+            base, bracket, index = text.partition("[")
+            shape = shapes.get(base, base)
+            if bracket and index[:-1].isdigit() and shape.removesuffix(".shape") in self.fixed:
+                yield name, f"{shape}[{index}"
+
+    def known(self, texts: Index) -> Index:
+        """Return extents with what they are in place of names."""
+        return tuple(self.extents.get(text, text) for text in texts)
 
     def run(self) -> bool:
         """Run the pass; return whether anything changes."""
@@ -128,12 +150,23 @@ class _Removal:
             target = node.targets[0] if isinstance(node, ast.Assign) else None
             if isinstance(target, ast.Name) and target.id in self.once:
                 array, call = target.id, node.value
-                if _is_zeros(call) and is_array(self.facts.kind(array)):
-                    (given,) = call.args
-                    extents = given.elts if isinstance(given, ast.Tuple) else [given]
+                shape = self.shape_of(call)
+                if shape and is_array(self.facts.kind(array)):
                     names = self.flow.reached([array])
-                    shape = tuple(map(ast.unparse, extents))
                     yield _Site(call, body, place, array, shape, names), loop
+
+    def shape_of(self, call: ast.expr) -> Index:
+        """Return the extents of the zeros that a call makes; none if it makes no zeros."""
+        name = _maker(call)
+        if name == "np.zeros":
+            (given,) = call.args
+            extents = given.elts if isinstance(given, ast.Tuple) else [given]
+            return tuple(map(ast.unparse, extents))
+        if name == "np.zeros_like" and isinstance(given := call.args[0], ast.Name):
+            kind = self.facts.kind(given.id)
+            if is_array(kind) and given.id in self.fixed:
+                return tuple(f"{given.id}.shape[{axis}]" for axis in range(kind.ndim))
+        return ()
 
     def touching(self, site: _Site) -> list[int]:
         """Return the places of the statements after a site that may use elements of its array."""
@@ -167,7 +200,9 @@ class _Removal:
         place = next(iter(self.touching(site)), site.place)
         node, between = site.block[place], site.block[site.place : place + 1]
         nest = _nest(node)
-        if nest is None or nest.extents != site.shape or site.uses(node) > 1:
+        if nest is None or self.known(nest.extents) != self.known(site.shape):
+            return False
+        if site.uses(node) > 1:
             return False
         if set(assigned(between)) & {*site.shape}:
             return False
@@ -176,7 +211,8 @@ class _Removal:
             if is_sum and _index(inner.target, site.array) == nest.targets:
                 text = f"{ast.unparse(inner.target)} = {ast.unparse(inner.value)}"
                 nest.body[at] = ast.parse(text).body[0]
-                site.call.func = ast.parse("np.empty", mode="eval").body
+                maker = ast.unparse(site.call.func).replace("zeros", "empty")
+                site.call.func = ast.parse(maker, mode="eval").body
                 return True
         return False
 
@@ -219,13 +255,11 @@ class _Removal:
         return True
 
 
-def _is_zeros(node: ast.expr) -> bool:
-    return (
-        isinstance(node, ast.Call)
-        and ast.unparse(node.func) == "np.zeros"
-        and len(node.args) == 1
-        and not node.keywords
-    )
+def _maker(node: ast.expr) -> str:
+    """Return the name of the function of one argument that an expression calls, "" for others."""
+    if not isinstance(node, ast.Call) or len(node.args) != 1 or node.keywords:
+        return ""
+    return ast.unparse(node.func)
 
 
 def _nest(node: ast.stmt) -> _Nest | None:

@@ -290,6 +290,15 @@ def may_write(let: Let, statics: dict[str, Any]) -> bool:
     return callee is np.random.shuffle or writes_argument(callee, let.expr)
 
 
+def written_argument(callee: Any, call: ast.Call) -> ast.expr | None:
+    """Return the argument that a NumPy function writes to, None if that is not known."""
+    for keyword in call.keywords:
+        if keyword.arg == "out":
+            return keyword.value
+    at = _OUTS.get(callee, len(call.args))
+    return call.args[at] if at < len(call.args) else None
+
+
 def writes_argument(callee: Any, call: ast.Call) -> bool:
     """Whether a call of a NumPy function writes to one of its arguments."""
     if any(keyword.arg == "out" for keyword in call.keywords) or callee is np.fill_diagonal:

@@ -33,6 +33,7 @@ from tapegrad.transform.rules.base import (
     Step,
     Unknown,
     View,
+    Writing,
     real_names,
 )
 from tapegrad.transform.rules.calls import Call
@@ -293,6 +294,9 @@ def _writing(lowering: Lowerer, expr: ast.Call, callee: Any) -> Rule:
     if inputs:
         way_out = "write a loop" if callee is np.fill_diagonal else "assign the result instead"
         what = f"{_numpys_name(callee)} that writes to its argument; {way_out}"
+        target = callees.written_argument(callee, expr)
+        if target is not None:
+            return Writing(inputs, what, names_in(target))
         return Unknown(inputs, what, shows=True)
     rule = Passive(False)
     rule.changed = [n for n in names if is_array(lowering.types.get(n))]

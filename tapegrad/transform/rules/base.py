@@ -167,6 +167,21 @@ class Unknown(Rule):
         return [*self._inputs, *self.given]
 
 
+class Writing(Unknown):
+    """A call without a rule that writes to some arrays, and returns none but these."""
+
+    def __init__(self, inputs: Sequence[str], what: str, arrays: list[str]) -> None:
+        super().__init__(inputs, what, shows=True)
+        self._arrays = arrays
+
+    def written(self) -> list[str]:
+        return self._arrays
+
+    def shared(self, let: Let) -> list[list[str]]:
+        """Return the groups of names that may share elements afterwards."""
+        return [[let.target, *self._arrays]]
+
+
 def is_arithmetic(op: Elementwise, operands: Atoms) -> bool:
     """Whether recomputing an op is cheaper than keeping and reloading its result."""
     if op.name == "power":
