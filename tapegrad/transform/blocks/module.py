@@ -19,6 +19,7 @@ from tapegrad.transform.blocks.loop_code import LoopCode
 from tapegrad.transform.blocks.pooled import take_from_pool
 from tapegrad.transform.blocks.reuse import reuse_arrays
 from tapegrad.transform.blocks.rows import share_rows
+from tapegrad.transform.blocks.rows_in_gradients import keep_rows_in_gradients
 from tapegrad.transform.blocks.sharing import Sharing
 from tapegrad.transform.blocks.single_elements import visit_single_elements
 from tapegrad.transform.blocks.small_arrays import keep_on_stack, write_extents
@@ -165,7 +166,8 @@ class Module:
     def _removes_zeros(self, name: str) -> bool:
         """Remove zeros that nothing reads; return whether there are any."""
         tree, facts = self._trees[name], self._facts[name]
-        return remove_unread_zeros(tree, facts, Flow(tree, facts, self._holding))
+        found = remove_unread_zeros(tree, facts, Flow(tree, facts, self._holding))
+        return keep_rows_in_gradients(tree, facts) or found
 
     def _holding(self, name: str) -> Holding | None:
         """Return what a function does with its arguments, None if it is not of the module."""

@@ -14,18 +14,16 @@ If it was nothing before, nothing reads that 0.
 from __future__ import annotations
 
 import ast
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tapegrad.transform.blocks.extents import Extents, Index
 from tapegrad.transform.blocks.holding import Flow
 from tapegrad.transform.frontend.liveness import assigned, live
 from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.independence.uses import Facts
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.verifier.memory import SHAPE
-
-Index = tuple[str, ...]  # the texts of the indices of an element
 
 
 @dataclass
@@ -60,7 +58,7 @@ class _Site:
 
 
 @dataclass
-class _Nest:
+class Nest:
     """Loops over all indices from 0, each around the next one, and what the innermost contains."""
 
     targets: Index
@@ -104,31 +102,7 @@ class _Removal:
         self.tree, self.facts, self.flow = tree, facts, flow
         self.live_after: dict[int, set[str]] = {}
         live(tree.body, set(), None, self.live_after)
-        names = [n for n in ast.walk(tree) if isinstance(n, ast.Name)]
-        count = Counter(n.id for n in names if isinstance(n.ctx, ast.Store))
-        self.once = {n for n in count if count[n] == 1}
-        given = {parameter.arg for parameter in tree.args.args}
-        self.fixed = (self.once - given) | (given - count.keys())  # names with one value
-        self.extents = dict(self._extents())
-
-    def _extents(self) -> Iterator[tuple[str, str]]:
-        """Yield names that are extents of arrays, and what they are: ``x.shape[0]``."""
-        shapes: dict[str, str] = {}
-        for node in ast.walk(self.tree):
-            target = node.targets[0] if isinstance(node, ast.Assign) else None
-            if not isinstance(node, ast.Assign) or not isinstance(target, ast.Name):
-                continue
-            if target.id in self.fixed:
-                shapes[target.id] = ast.unparse(node.value)
-        for name, text in shapes.items():
-            base, bracket, index = text.partition("[")
-            shape = shapes.get(base, base)
-            if bracket and index[:-1].isdigit() and shape.removesuffix(".shape") in self.fixed:
-                yield name, f"{shape}[{index}"
-
-    def known(self, texts: Index) -> Index:
-        """Return extents with what they are in place of names."""
-        return tuple(self.extents.get(text, text) for text in texts)
+        self.extents = Extents(tree, facts)
 
     def run(self) -> bool:
         """Run the pass; return whether anything changes."""
@@ -148,25 +122,12 @@ class _Removal:
                 is_loop = isinstance(node, (ast.For, ast.While))
                 yield from self.sites(block, node if is_loop else loop)
             target = node.targets[0] if isinstance(node, ast.Assign) else None
-            if isinstance(target, ast.Name) and target.id in self.once:
+            if isinstance(target, ast.Name) and target.id in self.extents.once:
                 array, call = target.id, node.value
-                shape = self.shape_of(call)
+                shape = self.extents.of_zeros(call)
                 if shape and is_array(self.facts.kind(array)):
                     names = self.flow.reached([array])
                     yield _Site(call, body, place, array, shape, names), loop
-
-    def shape_of(self, call: ast.expr) -> Index:
-        """Return the extents of the zeros that a call makes; none if it makes no zeros."""
-        name = _maker(call)
-        if name == "np.zeros":
-            (given,) = call.args
-            extents = given.elts if isinstance(given, ast.Tuple) else [given]
-            return tuple(map(ast.unparse, extents))
-        if name == "np.zeros_like" and isinstance(given := call.args[0], ast.Name):
-            kind = self.facts.kind(given.id)
-            if is_array(kind) and given.id in self.fixed:
-                return tuple(f"{given.id}.shape[{axis}]" for axis in range(kind.ndim))
-        return ()
 
     def touching(self, site: _Site) -> list[int]:
         """Return the places of the statements after a site that may use elements of its array."""
@@ -199,8 +160,8 @@ class _Removal:
         """Let a loop that adds to all elements set them if it uses them first."""
         place = next(iter(self.touching(site)), site.place)
         node, between = site.block[place], site.block[site.place : place + 1]
-        nest = _nest(node)
-        if nest is None or self.known(nest.extents) != self.known(site.shape):
+        nest = nest_of(node)
+        if nest is None or self.extents.known(nest.extents) != self.extents.known(site.shape):
             return False
         if site.uses(node) > 1:
             return False
@@ -208,7 +169,7 @@ class _Removal:
             return False
         for at, inner in enumerate(nest.body):
             is_sum = isinstance(inner, ast.AugAssign) and isinstance(inner.op, ast.Add)
-            if is_sum and _index(inner.target, site.array) == nest.targets:
+            if is_sum and index_of(inner.target, site.array) == nest.targets:
                 text = f"{ast.unparse(inner.target)} = {ast.unparse(inner.value)}"
                 nest.body[at] = ast.parse(text).body[0]
                 maker = ast.unparse(site.call.func).replace("zeros", "empty")
@@ -222,7 +183,7 @@ class _Removal:
         read: set[Index] = set()  # the elements that are read afterwards
         for place in reversed(self.touching(site)):
             node = site.block[place]
-            nest = _nest(node)
+            nest = nest_of(node)
             if nest is not None:
                 return self.leave_in(nest, node, site, read) or found
             zero = _zero(node, site.array)
@@ -231,20 +192,20 @@ class _Removal:
                     site.block[place] = ast.Pass()
                     found = True
                 continue
-            element = _index(node.value, site.array) if isinstance(node, ast.Assign) else None
+            element = index_of(node.value, site.array) if isinstance(node, ast.Assign) else None
             if element is None or not _is_constant(element) or site.uses(node) > 1:
                 break
             read.add(element)
         return found
 
-    def leave_in(self, nest: _Nest, node: ast.stmt, site: _Site, read: set[Index]) -> bool:
+    def leave_in(self, nest: Nest, node: ast.stmt, site: _Site, read: set[Index]) -> bool:
         """Remove what sets the elements of iterations to 0 after their last uses."""
         uses = [k for k, inner in enumerate(nest.body) if site.uses(inner)]
         zero = _zero(nest.body[uses[-1]], site.array) if uses else None
         if zero is None:
             return False
         elements = [
-            _index(part, site.array) for part in ast.walk(node) if isinstance(part, ast.Subscript)
+            index_of(part, site.array) for part in ast.walk(node) if isinstance(part, ast.Subscript)
         ]
         first = nest.first(zero)
         if first is None or elements.count(zero) != site.uses(node):
@@ -255,14 +216,7 @@ class _Removal:
         return True
 
 
-def _maker(node: ast.expr) -> str:
-    """Return the name of the function of one argument that an expression calls, "" for others."""
-    if not isinstance(node, ast.Call) or len(node.args) != 1 or node.keywords:
-        return ""
-    return ast.unparse(node.func)
-
-
-def _nest(node: ast.stmt) -> _Nest | None:
+def nest_of(node: ast.stmt) -> Nest | None:
     """Return the loops that a statement is, None for other statements."""
     targets: list[str] = []
     extents: list[str] = []
@@ -279,7 +233,7 @@ def _nest(node: ast.stmt) -> _Nest | None:
         return None
     if any(isinstance(inner, (ast.Break, ast.Continue, ast.Return)) for inner in body):
         return None
-    return _Nest(tuple(targets), tuple(extents), body)
+    return Nest(tuple(targets), tuple(extents), body)
 
 
 def extent_of(node: ast.expr) -> str | None:
@@ -295,7 +249,7 @@ def extent_of(node: ast.expr) -> str | None:
     return arguments[-1] if arguments[:-1] in ([], ["0"]) else None
 
 
-def _index(node: ast.expr, array: str) -> Index | None:
+def index_of(node: ast.expr, array: str) -> Index | None:
     """Return the indices of an element of an array, None for other expressions."""
     if not isinstance(node, ast.Subscript) or ast.unparse(node.value) != array:
         return None
@@ -309,7 +263,7 @@ def _zero(node: ast.stmt, array: str) -> Index | None:
     """Return the indices of the element that a statement sets to 0, None for others."""
     if not isinstance(node, ast.Assign) or ast.unparse(node.value) != "0.0":
         return None
-    return _index(node.targets[0], array)
+    return index_of(node.targets[0], array)
 
 
 def _is_constant(index: Index) -> bool:

@@ -1,0 +1,147 @@
+"""Rows of the tape are kept in the array of a gradient that replaces them.
+
+A reverse loop that reads an element of a row and sets the same element of a gradient, which nothing
+has used before, needs memory for one of them only::
+
+    row = runtime.row(tape, top, trips)     row = x_bar
+    for i in range(n):                      for i in range(n):
+        row[i] = v                              row[i] = v
+    ...                                     ...
+    row = runtime.row(tape, top, trips)     row = x_bar
+    for i in range(n):                      for i in range(n):
+        v = row[i]                              v = row[i]
+        x_bar[i] = v_bar * v                    x_bar[i] = v_bar * v
+"""
+
+from __future__ import annotations
+
+import ast
+
+from numba.core import types
+
+from tapegrad.transform.blocks.extents import Extents
+from tapegrad.transform.blocks.making import is_plain_array
+from tapegrad.transform.blocks.unread_zeros import Nest, index_of, nest_of
+from tapegrad.transform.independence.uses import Facts
+
+
+def keep_rows_in_gradients(tree: ast.FunctionDef, facts: Facts) -> bool:
+    """Keep rows in gradients where that is possible; return whether there are any.
+
+    Parameters
+    ----------
+    tree
+        The function, which is changed.
+    facts
+        What is known of its names.
+    """
+    return _Sharing(tree, facts).run()
+
+
+class _Sharing:
+    """The pass over one function."""
+
+    def __init__(self, tree: ast.FunctionDef, facts: Facts) -> None:
+        self.body = tree.body
+        self.facts = facts
+        self.extents = Extents(tree, facts)
+        self.uses: dict[str, list[ast.Name]] = {}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Name):
+                self.uses.setdefault(node.id, []).append(node)
+
+    def run(self) -> bool:
+        """Run the pass; return whether anything changes."""
+        found = False
+        for place, node in enumerate(self.body):
+            target = node.targets[0] if isinstance(node, ast.Assign) else None
+            if isinstance(node, ast.Assign) and isinstance(target, ast.Name):
+                shape = self.extents.of_empty(node.value)
+                if len(shape) == 1 and self.is_vector(target.id):
+                    found |= self.share(target.id, place, shape[0])
+        return found
+
+    def is_vector(self, name: str) -> bool:
+        kind = self.facts.kind(name)
+        return is_plain_array(kind) and kind.ndim == 1 and kind.dtype == types.float64
+
+    def share(self, array: str, place: int, extent: str) -> bool:
+        """Keep a row in an array that a loop sets; return whether there is one.
+
+        The array is used by what makes it, by the loop, and as a result.
+        """
+        *others, last = self.body
+        if not isinstance(last, ast.Return) or len(self.uses[array]) != 2 + _count(last, array):
+            return False
+        for later in range(place + 1, len(others)):
+            nest = nest_of(others[later])
+            if nest is not None and _count(others[later], array):
+                if self.extents.known(nest.extents) != self.extents.known((extent,)):
+                    return False
+                return self.share_with(array, place, later, nest)
+        return False
+
+    def share_with(self, array: str, place: int, later: int, nest: Nest) -> bool:
+        """Keep one of the rows that a loop reads before it sets the array."""
+        for inner in nest.body:
+            if not isinstance(inner, ast.Assign):
+                continue
+            if index_of(inner.targets[0], array) == nest.targets:
+                return False
+            if isinstance(inner.value, ast.Subscript):
+                row = ast.unparse(inner.value.value)
+                is_alone = _count(self.body[later], row) == 1
+                if is_alone and index_of(inner.value, row) == nest.targets:
+                    if self.replace(row, array, (place, later), nest.extents):
+                        return True
+        return False
+
+    def replace(
+        self, row: str, array: str, places: tuple[int, int], extents: tuple[str, ...]
+    ) -> bool:
+        """Replace a row of the tape by an array if it is used in no other way.
+
+        Parameters
+        ----------
+        row, array
+            Their names.
+        places
+            The places of what makes the array, and of the loop.
+        extents
+            The extent of the array.
+        """
+        makers = [
+            (at, node)
+            for at, node in enumerate(self.body)
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == row
+        ]
+        if len(makers) != 2 or not places[0] < makers[0][0] < makers[1][0] < places[1]:
+            return False
+        for _, node in makers:
+            call = node.value
+            if not isinstance(call, ast.Call) or ast.unparse(call.func) != "runtime.row":
+                return False
+            trips = ast.unparse(call.args[2])
+            if self.extents.known((trips,)) != self.extents.known(extents):
+                return False
+        between = self.body[makers[0][0] + 1 : makers[1][0]]
+        stored = sum(_stores(node, row) for node in between)
+        used = sum(_count(node, row) for node in between)
+        if stored != used or len(self.uses[row]) != 3 + used:
+            return False
+        for _, node in makers:
+            node.value = ast.Name(array, ast.Load())
+        return True
+
+
+def _count(node: ast.AST, name: str) -> int:
+    """Return how often a node names something."""
+    return sum(isinstance(part, ast.Name) and part.id == name for part in ast.walk(node))
+
+
+def _stores(node: ast.AST, row: str) -> int:
+    """Return how often a node sets an element of a row."""
+    return sum(
+        isinstance(part, ast.Assign) and index_of(part.targets[0], row) is not None
+        for part in ast.walk(node)
+    )
