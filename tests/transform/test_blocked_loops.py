@@ -555,7 +555,7 @@ def test_in_order(function, args):
 def calls_itself(x, depth):
     s = 0.0
     for i in range(x.size):
-        s += math.exp(x[i])
+        s += math.exp(x[i]) / x[i]  # which may be an error, so that results are put aside
     return s if depth == 0 else s + calls_itself(x, depth - 1)
 
 
@@ -563,8 +563,9 @@ def test_recursion():
     """Functions that call themselves have no blocks on the stack; the outermost call is another."""
     source = tg.value_and_grad(calls_itself).source(kinds_of((np.ones(3), 2)))
     assert source.count("runtime.block(") == 1
-    x = np.linspace(0.0, 1.0, 100)
-    np.testing.assert_allclose(tg.grad(calls_itself)(x, 20), 21 * np.exp(x), rtol=1e-12)
+    x = np.linspace(0.5, 1.0, 100)
+    slope = np.exp(x) * (x - 1.0) / x**2
+    np.testing.assert_allclose(tg.grad(calls_itself)(x, 20), 21 * slope, rtol=1e-12, atol=1e-12)
 
 
 # -- functions that vectorize ---------------------------------------------------------------------

@@ -44,13 +44,32 @@ class LoopCode:
         # what is written: (element, place, place of the mask or None), or the sum of all iterations
         self.put_aside: list[tuple[Element, int, int | None]] = []
         self.fixed: list[tuple[Element, str]] = []
+        self.set_at_once: list[Element] = []
         for element in self.elements.found.values():
             if element.local and element.kinds != {READ}:
                 if element.is_fixed:
                     self.fixed.append((element, fresh(f"{element.array}_part")))
+                elif self._is_set_at_once(element):
+                    self.set_at_once.append(element)
                 elif element.last is None or element.array in self.elements.added:
                     mask = None if element.is_certain else iteration.place()
                     self.put_aside.append((element, self._place(element), mask))
+
+    def _is_set_at_once(self, element: Element) -> bool:
+        """Whether an element is set where it is computed, and not put aside.
+
+        No iteration is repeated in order then, and there are few arrays, so that the compiler
+        compares their places before the loop.
+        """
+        return (
+            element.last is None
+            and element.position is not None
+            and element.is_certain
+            and element.array not in self.elements.added
+            and not self.iteration.flags
+            and not self.iteration.gathered
+            and len(self.elements.arrays) <= sizes.FEW
+        )
 
     def _place(self, element: Element) -> int:
         """Return the first place of what is written to an element; equal numbers share it."""
@@ -181,6 +200,8 @@ class LoopCode:
                 self._add(writer, part, iteration.terms[name], self._zero(name))
             for element, part in self.fixed:
                 self._add(writer, part, element.local, "0.0")
+            for element in self.set_at_once:
+                writer(f"{element.text} = {element.local}")
             written: set[int] = set()
             for element, place, mask in self.put_aside:
                 if place not in written:

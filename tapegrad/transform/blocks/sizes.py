@@ -15,6 +15,9 @@ MOST_ROWS = 60
 LEAST_GAIN = 4
 """Loops with less to gain run in order."""
 
+FEW = 4
+"""The most arrays of a loop that sets elements where it computes them."""
+
 LARGE = 2**60
 """No array has that many elements."""
 
@@ -26,4 +29,4 @@ def stride() -> int:
 
 def described() -> str:
     """Return all sizes as text: other sizes make other code."""
-    return repr((WIDTH, MARGIN, SHORT, MOST_ROWS, LEAST_GAIN))
+    return repr((WIDTH, MARGIN, SHORT, MOST_ROWS, LEAST_GAIN, FEW))
