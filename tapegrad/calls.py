@@ -17,8 +17,7 @@ from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.eager.traced import (
     NotRecordedError,
     RecordingError,
-    known_tensors,
-    not_recording,
+    depend_on_call,
     refuse_traced,
 )
 from tapegrad.pytrees import holds_tensor, tree
@@ -256,11 +255,13 @@ class Transformed:
         self, recorded: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         try:
-            given, named = known_tensors((args, kwargs))
-            with not_recording():
-                return self._call(*given, **named)
-        except (NotRecordedError, RecordingError):  # arguments, or what is read, may differ
             return recorded(*self._recipe[1], args, kwargs)
+        except RecordingError:
+            if depend_on_call((args, kwargs)):
+                raise
+            # op by op, the function may decide by the values of these arguments
+            MODE.thread.trace.outermost.failure = None
+            raise NotRecordedError("a differentiated function decides by values") from None
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)

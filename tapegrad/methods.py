@@ -245,7 +245,7 @@ def _repr(self: Tensor) -> str:
 
 
 def _format(self: Tensor, spec: str) -> str:
-    return format(self._a.item(), spec) if spec and not self.ndim else format(repr(self), spec)
+    return format(self._read().item(), spec) if spec and not self.ndim else format(repr(self), spec)
 
 
 def _keep_data(self: Tensor) -> None:
@@ -253,6 +253,7 @@ def _keep_data(self: Tensor) -> None:
 
 
 def _data(self: Tensor) -> Tensor:
+    self._read()
     # a separate array on the same memory: mutations of one are not noted for the other
     alone = self._a.alone() if self.device != HOST else np.lib.stride_tricks.as_strided(self._a)
     return wrap(alone, None, self.is_inference())
@@ -329,6 +330,7 @@ def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
             "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
             "protocol at the moment; detach() first"
         )
+    self._read()
     grad = copy.deepcopy(self.grad, memo)
     result: Tensor = _rebuild(self._a.copy(), self.requires_grad, grad)
     memo[id(self)] = result

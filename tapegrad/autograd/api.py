@@ -34,6 +34,7 @@ from tapegrad.eager.frames import level_of_user
 from tapegrad.eager.inplace import apply_inplace
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Meta, Tensor, wrap
+from tapegrad.eager.traced import refuse_when_recording
 from tapegrad.ops.elementwise import add
 from tapegrad.ops.op import refuse_masked
 from tapegrad.probes import probe
@@ -44,6 +45,9 @@ from tapegrad.tape.tape import TAPE
 
 Differentiable = Tensor | GradientEdge
 Tensors = Differentiable | Sequence[Differentiable]
+
+
+IN_RECORDING = "a backward pass runs inside of the function"
 
 
 def _as_tuple(value: Any, what: str) -> tuple[Any, ...]:
@@ -194,6 +198,7 @@ def backward(
                 "`backward()`. Please only use `grad_tensors`."
             )
         grad_tensors = grad_variables
+    refuse_when_recording(IN_RECORDING)
     if MODE.thread.levels:
         raise BatchError(NO_BACKWARD)
     owners = None
@@ -365,6 +370,7 @@ def grad(
     >>> tg.autograd.grad(x**3, x)
     (tensor(27.),)
     """
+    refuse_when_recording(IN_RECORDING)
     if not only_inputs:
         warnings.warn(
             "only_inputs argument is deprecated and is ignored now (defaults to True). "

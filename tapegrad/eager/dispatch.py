@@ -44,7 +44,7 @@ NUMBER_TYPES = frozenset([bool, int, float])
 def unwrap(value: Any) -> Any:
     """Return the array of a tensor (or of tensors in a list), and anything else unchanged."""
     if isinstance(value, Tensor):
-        return value._a
+        return value._read() if type(value) is Tensor else value._a
     if type(value) in (list, tuple):
         return type(value)(unwrap(item) for item in value)
     refuse_masked(value)

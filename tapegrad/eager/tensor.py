@@ -137,6 +137,15 @@ class Tensor(Methods):
         """Where the memory is: ``"cpu"`` or ``"cuda:0"``."""
         return device_of(self._a)
 
+    def _read(self) -> Array:
+        """Return the array, for code that reads values.
+
+        While a function is recorded, those of a tensor that requires grad differ between calls.
+        """
+        if MODE.special and self._own is not None and MODE.thread.trace is not None:
+            MODE.thread.trace.refuse_values()
+        return self._a
+
     def __len__(self) -> int:
         if not self._a.ndim:
             raise TypeError("len() of a 0-d tensor")
@@ -144,32 +153,32 @@ class Tensor(Methods):
 
     def item(self, *index: int) -> Any:
         """Return one element as a Python number (the only one, or the one at `index`)."""
-        return self._a.item(*index)
+        return self._read().item(*index)
 
     def tolist(self) -> Any:
         """Return the elements as nested lists of Python numbers."""
-        return self._a.tolist()
+        return self._read().tolist()
 
     def __bool__(self) -> bool:
-        return bool(self._a)
+        return bool(self._read())
 
     def __float__(self) -> float:
         if self._is_tracked:
             note_detached(self._own, "float()")
-        return float(self._a)
+        return float(self._read())
 
     def __int__(self) -> int:
         if self._is_tracked:
             note_detached(self._own, "int()")
-        return int(self._a)
+        return int(self._read())
 
     def __index__(self) -> int:
-        return self._a.__index__()
+        return int(self._read().__index__())
 
     def __complex__(self) -> complex:
         if self._is_tracked:
             note_detached(self._own, "complex()")
-        return complex(self._a)
+        return complex(self._read())
 
     __hash__ = object.__hash__
 
@@ -283,6 +292,7 @@ class Tensor(Methods):
         TypeError
             If the tensor is on a device.
         """
+        self._read()
         if self._own is not None and MODE.recording:
             raise RuntimeError(NO_NUMPY)
         if MODE.special and MODE.thread.dual is not None and self._is_dual():
@@ -294,6 +304,7 @@ class Tensor(Methods):
     @property
     def grad(self) -> Tensor | None:
         """Gradient accumulated by `backward`, or None; settable."""
+        self._read()
         meta = self.meta()
         if not self.is_leaf and (meta is None or (not meta.retains_grad and meta.grad is None)):
             warnings.warn(

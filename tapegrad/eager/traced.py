@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import linecache
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -40,7 +40,8 @@ CAPTURED = "a tensor from outside has come to require grad"
 IN_PLACE = "a tensor is changed in place"
 ENDED = "jit: a traced tensor is used after the function has returned; return it instead"
 _BODY_ENDED = (
-    "jit: a tensor of the step of a loop, or of a branch, is used outside of it; return it instead"
+    "jit: a tensor of the step of a loop, of a branch or of a differentiated function is used "
+    "outside of it; return it instead"
 )
 
 
@@ -138,10 +139,42 @@ class Body:
         self.inputs = inputs
         self.outputs = outputs
 
+    def has_effects(self) -> bool:
+        """Whether it calls Python, so that it must run as often as its code says."""
+        return any(
+            node.name == "callback" or any(body.has_effects() for body in bodies_of(node))
+            for node in self.nodes
+        )
+
+    def part(self, numbers: Sequence[int]) -> Body:
+        """Return a function with some of the results, and values of its own."""
+        same: dict[Node, Node] = {}
+        inputs = [Node("input", node.example, (), node.parameters) for node in self.inputs]
+        same |= zip(self.inputs, inputs, strict=True)
+        for node in self.nodes:
+            same[node] = copied(node, same)
+        outputs = [same.get(self.outputs[k], self.outputs[k]) for k in numbers]
+        return Body([same[node] for node in self.nodes], inputs, outputs)
+
 
 def bodies_of(node: Node) -> list[Body]:
     """Return the bodies of a loop or of branches; other values have none."""
     return [*node.parameters.get("bodies", ())]
+
+
+def replaced(value: Any, same: Mapping[Node, Any]) -> Any:
+    """Return a value with others in place of some nodes, in nested lists and tuples too."""
+    while isinstance(value, Node) and value in same:
+        value = same[value]
+    if type(value) in (list, tuple):
+        return type(value)(replaced(item, same) for item in value)
+    return value
+
+
+def copied(node: Node, same: Mapping[Node, Any]) -> Node:
+    """Return a node that is computed from others in place of some."""
+    args = replaced(node.args, same)
+    return Node(node.name, node.example, args, node.parameters, node.op, node.compute)
 
 
 def nodes_in(value: Any) -> Iterator[Node]:
@@ -204,6 +237,10 @@ class Trace:
     def detached(self, value: Tensor) -> Tensor:
         """Return what stands for a tensor from outside, which derivatives do not pass."""
         return stopped(self.tensor(self.node_of(value)))
+
+    def refuse_values(self) -> NoReturn:
+        """Refuse to read the values of a tensor from outside that requires grad."""
+        raise NotRecordedError("Python reads a tensor from outside that requires grad")
 
     def refuse(self) -> RecordingError:
         """Return the error for a tensor of this recording that is used when it has ended."""
@@ -517,22 +554,19 @@ class not_recording(ModeContext):  # noqa: N801
         MODE.set_trace(before)
 
 
-def known_tensors(value: Any) -> Any:
-    """Return a value in which tensors that are the same in each call are not traced.
-
-    Raises
-    ------
-    NotRecordedError
-        If one depends on the arguments of the recorded function.
-    """
-    kind = type(value)
-    if kind is Traced:
-        return wrap(value._a.copy())
-    if kind in (list, tuple):
-        return kind(map(known_tensors, value))
-    if kind is dict:
-        return {name: known_tensors(item) for name, item in value.items()}
-    return value
+def depend_on_call(values: Iterable[Any]) -> bool:
+    """Whether one of some values, which may be nested, depends on the arguments of a call."""
+    for value in values:
+        kind = type(value)
+        if kind is Traced:
+            if not value.is_known():
+                return True
+        elif kind in (list, tuple):
+            if depend_on_call(value):
+                return True
+        elif kind is dict and depend_on_call(value.values()):
+            return True
+    return False
 
 
 def recorded(x: Any) -> Any:
@@ -546,6 +580,12 @@ def recorded(x: Any) -> Any:
 def is_recording(values: Iterable[Any]) -> bool:
     """Whether a function is recorded, and one of some values is traced."""
     return bool(MODE.special) and MODE.thread.trace is not None and holds_traced(values)
+
+
+def refuse_when_recording(what: str) -> None:
+    """Raise if a function is recorded, so that it runs op by op."""
+    if MODE.special and MODE.thread.trace is not None:
+        raise NotRecordedError(what)
 
 
 def refuse_traced(values: Iterable[Any], what: str) -> None:
@@ -571,9 +611,12 @@ def stopped(x: Traced) -> Traced:
         raise RecordingError(ENDED)
 
     def again(base: Node) -> Node:
-        if base.name in ("constant", "stop_gradient"):
+        if base.name == "constant":
             return base
-        return trace.add(Node("stop_gradient", base.example, (trace.node_of(x),)))
+        own = trace.node_of(x)  # a tensor of a function around this one has another node here
+        if base.name == "stop_gradient":
+            return own
+        return trace.add(Node("stop_gradient", base.example, (own,)))
 
     made = trace.tensor(again(node))
     made._base, made._view, made._shown = x, ShownAs(again, None), node

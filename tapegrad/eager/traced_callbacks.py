@@ -59,7 +59,7 @@ class Callback:
     def __call__(self, values: list[Any]) -> list[Tensor]:
         """Call the function; return tensors for the places in its result."""
         leaves: list[Tensor] = []
-        result = _emptied(self.function(*_filled(self.args, values)), leaves)
+        result = emptied(self.function(*filled(self.args, values)), leaves)
         kinds = [(leaf.shape, leaf.dtype) for leaf in leaves]
         if kinds != self.kinds or not _are_equal(result, self.result):
             raise RuntimeError(
@@ -92,19 +92,19 @@ def called_back(
     if MODE.thread.levels:
         raise NotRecordedError(f"{name} is called with batches")
     traced: list[Any] = []
-    callback = Callback(name, function, _emptied(args, traced, Traced))
+    callback = Callback(name, function, emptied(args, traced, Traced))
     nodes = [*map(trace.node_of, traced)]
     given = [wrap(node.example.copy()) for node in nodes]
     try:
         with not_recording():
-            found = MODE.with_recording(False, example or function, *_filled(callback.args, given))
+            found = MODE.with_recording(False, example or function, *filled(callback.args, given))
     except RecordingError:
         raise NotRecordedError(f"{name} reads a traced tensor that is no argument") from None
     for tensor, node in zip(given, nodes, strict=True):
         if not np.array_equal(tensor._a, node.example, equal_nan=tensor.dtype.kind in "fc"):
             raise NotRecordedError(f"{name} changes its arguments")
     leaves: list[Tensor] = []
-    callback.result = _emptied(found, leaves)
+    callback.result = emptied(found, leaves)
     callback.kinds = [(leaf.shape, leaf.dtype) for leaf in leaves]
     block = trace.add(Node("callback", (), tuple(nodes), {"call": callback}))
     is_shared = any(np.may_share_memory(z._a, x._a) for z in leaves for x in given)
@@ -117,10 +117,10 @@ def called_back(
     if is_shared:
         for value in traced:
             value.share()
-    return _filled(callback.result, made)
+    return filled(callback.result, made)
 
 
-def _emptied(value: Any, leaves: list[Any], kind: type = object) -> Any:
+def emptied(value: Any, leaves: list[Any], kind: type = object) -> Any:
     """Return a value with places for tensors, arrays and numbers, which are added to a list.
 
     Parameters
@@ -133,15 +133,17 @@ def _emptied(value: Any, leaves: list[Any], kind: type = object) -> Any:
         What else they must be.
     """
     if type(value) in (list, tuple):
-        return type(value)([_emptied(item, leaves, kind) for item in value])
+        return type(value)([emptied(item, leaves, kind) for item in value])
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_emptied(item, leaves, kind) for item in value))
+        return type(value)(*(emptied(item, leaves, kind) for item in value))
     if type(value) is dict:
-        return {name: _emptied(item, leaves, kind) for name, item in value.items()}
+        return {name: emptied(item, leaves, kind) for name, item in value.items()}
     is_leaf = isinstance(value, (Tensor, np.ndarray, np.generic, float, int, complex))
     if not is_leaf or not isinstance(value, kind):
         if kind is object and not isinstance(value, (str, bytes, type(None))):
             raise NotRecordedError(f"a called function returns a {type(value).__name__}")
+        if isinstance(value, np.ndarray):  # it may be a work array
+            return value.copy()
         return value
     leaf = value if isinstance(value, Tensor) else wrap(np.asarray(value))
     if leaf.device != HOST:
@@ -150,16 +152,16 @@ def _emptied(value: Any, leaves: list[Any], kind: type = object) -> Any:
     return _Place(len(leaves) - 1)
 
 
-def _filled(value: Any, leaves: list[Any]) -> Any:
+def filled(value: Any, leaves: list[Any]) -> Any:
     """Return a value with leaves at their places."""
     if type(value) is _Place:
         return leaves[value.number]
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(_filled(item, leaves) for item in value))
+        return type(value)(*(filled(item, leaves) for item in value))
     if type(value) in (list, tuple):
-        return type(value)([_filled(item, leaves) for item in value])
+        return type(value)([filled(item, leaves) for item in value])
     if type(value) is dict:
-        return {name: _filled(item, leaves) for name, item in value.items()}
+        return {name: filled(item, leaves) for name, item in value.items()}
     return value
 
 

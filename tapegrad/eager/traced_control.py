@@ -13,7 +13,16 @@ import numpy as np
 
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Tensor
-from tapegrad.eager.traced import Body, Node, NotRecordedError, Trace, Traced, record, stopped
+from tapegrad.eager.traced import (
+    Body,
+    Node,
+    NotRecordedError,
+    Trace,
+    Traced,
+    copied,
+    record,
+    stopped,
+)
 
 Function = Callable[..., list[Any]]
 
@@ -27,6 +36,8 @@ class Recorded(NamedTuple):
         What it computes.
     given
         The values from around it that it reads, which are its last arguments.
+    around
+        Tensors that stand for these.
     read
         The tensors that these belong to.
     is_shared
@@ -35,6 +46,7 @@ class Recorded(NamedTuple):
 
     body: Body
     given: list[Node]
+    around: list[Traced]
     read: list[Traced]
     is_shared: bool
 
@@ -61,7 +73,20 @@ def recorded_body(function: Function, arguments: list[Any]) -> Recorded:
             is_shared |= node.name == "constant"
             is_shared |= any(np.may_share_memory(node.example, other) for other in others)
             others.append(node.example)
-        return Recorded(Body(trace.nodes, own, outputs), given, trace.read, is_shared)
+        body = Body(trace.nodes, own, outputs)
+        around = [trace.outer.tensor(node) for node in given] if trace.outer is not None else []
+        return Recorded(body, given, around, trace.read, is_shared)
+
+
+def inlined(recorded: Recorded, values: Iterable[Any]) -> list[Tensor]:
+    """Record what a function computes for some values; return tensors for its results."""
+    trace: Trace = MODE.thread.trace
+    args = [*map(trace.node_of, values), *map(trace.node_of, recorded.around)]
+    same = dict(zip(recorded.body.inputs, args, strict=True))
+    for node in recorded.body.nodes:
+        same[node] = trace.add(copied(node, same))
+    made = [trace.tensor(same.get(node, node)) for node in recorded.body.outputs]
+    return [tensor if MODE.recording else stopped(tensor) for tensor in made]
 
 
 def _node_of_result(trace: Trace, leaf: Any) -> Node:

@@ -18,8 +18,15 @@ from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor
-from tapegrad.eager.traced import Node, NotRecordedError
-from tapegrad.eager.traced_control import Recorded, add_block, node_of, recorded_body
+from tapegrad.eager.traced import Body, Node, NotRecordedError
+from tapegrad.eager.traced_callbacks import emptied, filled
+from tapegrad.eager.traced_control import (
+    Recorded,
+    add_block,
+    inlined,
+    node_of,
+    recorded_body,
+)
 from tapegrad.func.common import cotangents_like, scalar_of
 from tapegrad.pytrees import Build, structure, tree
 
@@ -27,7 +34,7 @@ Arguments = tuple[Any, ...]
 
 
 class _Part:
-    """A function that is recorded to be differentiated.
+    """A function that is recorded, once, to be differentiated.
 
     Parameters
     ----------
@@ -38,16 +45,19 @@ class _Part:
     argnums
         Positions of the differentiated arguments.
     choose
-        Returns the results of the recorded function: a list of tensors, for what `f` returns.
+        Returns the results that are differentiated, a list of tensors, and others, for what `f`
+        returns.
 
     Attributes
     ----------
-    starts
-        The leaves of the differentiated arguments.
+    points
+        The leaves of the differentiated arguments: tensors.
     recorded
         The function of these.
     outputs
-        Its results.
+        Its results that are differentiated.
+    result
+        What `f` returned, with places for tensors.
     """
 
     def __init__(
@@ -57,36 +67,45 @@ class _Part:
         args: Arguments,
         kwargs: dict[str, Any],
         argnums: Argnums,
-        choose: Callable[[Any], list[Any]],
+        choose: Callable[[Any], tuple[list[Any], Any]],
     ) -> None:
         self.name = name
         self.single = isinstance(argnums, int)
         self.numbers = numbers_of(argnums, len(args), name)
         self._trees: list[tuple[int, Build]] = []
-        self.starts: list[Node] = []
+        starts: list[Node] = []
         for number in self.numbers:
             leaves, build = tree(args[number], f"{name}: argument {number}")
             for leaf in leaves:
                 check_differentiable(as_tensor(leaf).dtype, number, name)
             self._trees.append((len(leaves), build))
-            self.starts += map(_float_node, leaves)
+            starts += map(_float_node, leaves)
+        self.points = [*map(MODE.thread.trace.tensor, starts)]
+        self.shapes = [node.shape for node in starts]
+        self.other: Any = None
+        count = 0
 
         def function(*values: Any) -> list[Any]:
+            nonlocal count
             given = [*args]
             for number, part in zip(self.numbers, self._parts([*values]), strict=True):
                 given[number] = part
-            return choose(MODE.with_recording(True, lambda: f(*given, **kwargs)))
+            found, other = choose(MODE.with_recording(True, lambda: f(*given, **kwargs)))
+            others: list[Any] = []
+            self.other = emptied(other, others)
+            count = len(found)
+            return [*found, *others]
 
-        self.recorded: Recorded = recorded_body(function, [node.example for node in self.starts])
-        self.outputs = self.recorded.body.outputs
+        self.recorded: Recorded = recorded_body(function, [node.example for node in starts])
+        self.outputs = self.recorded.body.outputs[:count]
         if not any(map(self._depends, self.outputs)):
             raise NotRecordedError(f"{name}: the result does not depend on the argument")
-        if any(node.dtype != np.float64 for node in (*self.starts, *self.outputs)):
+        if any(node.dtype != np.float64 for node in (*starts, *self.outputs)):
             raise NotRecordedError(f"a derivative with other dtypes than {np.dtype(float)}")
 
     def _depends(self, output: Node) -> bool:
         """Whether derivatives of a result with respect to the arguments may differ from zero."""
-        inputs = {*self.recorded.body.inputs[: len(self.starts)]}
+        inputs = {*self.recorded.body.inputs[: len(self.points)]}
         waiting, seen = [output], {output}
         while waiting:
             node = waiting.pop()
@@ -120,14 +139,33 @@ class _Part:
         if len(given) == len(like) and [*map(structure, given)] == [*map(structure, like)]:
             leaves = [leaf for vector in given for leaf in tree(vector, self.name)[0]]
             found = [*map(_float_node, leaves)]
-        if [node.shape for node in found] != [node.shape for node in self.starts]:
+        if [node.shape for node in found] != self.shapes:
             raise NotRecordedError(f"{self.name}: vectors that are not like the arguments")
         return found
 
+    def values(self) -> tuple[list[Tensor], Any]:
+        """Record the results themselves; return those that are differentiated, and others.
+
+        The function runs once more then.
+        """
+        self.refuse_effects()
+        found = inlined(self.recorded, self.points)
+        count = len(self.outputs)
+        return found[:count], filled(self.other, found[count:])
+
+    def refuse_effects(self) -> None:
+        """Refuse to run the function more than once if that makes a difference."""
+        if self.recorded.body.has_effects():
+            raise NotRecordedError(f"{self.name} of a function that calls Python")
+
     def add(
-        self, transform: str, examples: list[Any], directions: Sequence[Node] = ()
+        self,
+        transform: str,
+        examples: list[Any],
+        directions: Sequence[Node] = (),
+        numbers: Sequence[int] | None = None,
     ) -> list[Tensor]:
-        """Record the call of the derivative; return tensors that stand for its results.
+        """Record the call of a derivative; return tensors that stand for its results.
 
         Parameters
         ----------
@@ -137,10 +175,27 @@ class _Part:
             Arrays with the shapes of the results.
         directions
             Its arguments after those of the function.
+        numbers
+            Which results of the function are differentiated; by default, all of `outputs`.
         """
-        args = (self.starts, self.recorded.given, [*directions])
-        bodies = (self.recorded.body,)
-        return add_block("derivative", args, bodies, examples, None, transform=transform)
+        body = self.recorded.body
+        if numbers is None and len(body.outputs) != len(self.outputs):
+            numbers = range(len(self.outputs))
+        if numbers is not None:
+            body = body.part(numbers)
+        return _added(transform, self.points, self.recorded, body, examples, directions)
+
+
+def _added(
+    transform: str,
+    points: list[Tensor],
+    recorded: Recorded,
+    body: Body,
+    examples: list[Any],
+    directions: Sequence[Node] = (),
+) -> list[Tensor]:
+    args = ([*map(node_of, points)], [*map(node_of, recorded.around)], [*directions])
+    return add_block("derivative", args, (body,), examples, None, transform=transform)
 
 
 def _float_node(leaf: Any) -> Node:
@@ -154,14 +209,12 @@ def _example(shape: tuple[int, ...]) -> Any:
     return np.broadcast_to(0.0, shape)
 
 
-def _scalar(name: str, has_aux: bool) -> Callable[[Any], list[Any]]:
-    """Return what takes the scalar out of the result of a function."""
-
-    def choose(found: Any) -> list[Any]:
-        value = scalar_of(found[0] if has_aux else found, name)
-        return [value.reshape(()) if value.shape else value]
-
-    return choose
+def _pair(found: Any, has_aux: bool) -> tuple[Any, Any]:
+    """Return the result of a function, and what is not differentiated."""
+    if not has_aux:
+        return found, None
+    result, aux = found
+    return result, aux
 
 
 def value_and_grad(
@@ -174,18 +227,19 @@ def value_and_grad(
 ) -> Any:
     """Record a value and gradient."""
     shapes: list[tuple[int, ...]] = []
-    choose = _scalar(name, has_aux)
 
-    def chosen(found: Any) -> list[Any]:
-        shapes.append(np.shape(found[0] if has_aux else found))
-        return choose(found)
+    def choose(found: Any) -> tuple[list[Any], Any]:
+        result, aux = _pair(found, has_aux)
+        value = scalar_of(result, name)
+        shapes.append(value.shape)
+        return [value.reshape(()) if value.shape else value], aux
 
-    part = _Part(name, f, args, kwargs, argnums, chosen)
-    examples = [_example(node.shape) for node in (*part.outputs, *part.starts)]
+    part = _Part(name, f, args, kwargs, argnums, choose)
+    examples = [*map(_example, ((), *part.shapes))]
     value, *gradients = part.add("value_and_grad", examples)
     found: Any = value.reshape(shapes[-1]) if shapes[-1] else value
-    if has_aux:  # it may be anything, and is not differentiated here
-        found = found, f(*args, **kwargs)[1]
+    if has_aux:
+        found = found, part.values()[1]
     return found, part.like_arguments(gradients)
 
 
@@ -197,40 +251,53 @@ def grad(
     return (gradient, value[1]) if has_aux else gradient
 
 
-def jvp(
-    f: Callable[..., Any],
-    argnums: Argnums,
-    args: Arguments,
-    kwargs: dict[str, Any],
-    name: str = "jvp",
-) -> Any:
+class _Several:
+    """Takes the leaves out of the result of a function, and puts others in their places."""
+
+    def __init__(self, name: str, has_aux: bool) -> None:
+        self.name, self.has_aux = name, has_aux
+        self.build: Build = lambda leaves: leaves[0]
+
+    def __call__(self, found: Any) -> tuple[list[Any], Any]:
+        """Return the leaves, and what is not differentiated."""
+        result, aux = _pair(found, self.has_aux)
+        leaves, self.build = tree(result, f"{self.name}: the result")
+        return leaves, aux
+
+
+def jvp(f: Callable[..., Any], argnums: Argnums, args: Arguments, kwargs: dict[str, Any]) -> Any:
     """Record a value and its derivative along tangents, which are the last arguments."""
     count = 1 if isinstance(argnums, int) else len(argnums)
     primals, tangents = args[: len(args) - count], args[len(args) - count :]
-    builds: list[Build] = []
+    chosen = _Several("jvp", False)
+    part = _Part("jvp", f, primals, kwargs, argnums, chosen)
+    values, dots = _along(part, tangents, [primals[n] for n in part.numbers])
+    return chosen.build(values), chosen.build(dots)
 
-    def choose(found: Any) -> list[Any]:
-        leaves, build = tree(found, f"{name}: the result")
-        builds.append(build)
-        return leaves
 
-    part = _Part(name, f, primals, kwargs, argnums, choose)
-    directions = part.directions(tangents, [primals[n] for n in part.numbers])
-    examples = [_example(node.shape) for node in part.outputs] * 2
-    found = part.add("jvp", examples, directions)
+def _along(
+    part: _Part, tangents: Sequence[Any], primals: Sequence[Any]
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Record the results of a function, and their derivatives along tangents."""
+    directions = part.directions(tangents, primals)
+    found = part.add("jvp", [_example(node.shape) for node in part.outputs] * 2, directions)
     half = len(part.outputs)
-    return builds[-1](found[:half]), builds[-1](found[half:])
+    return found[:half], found[half:]
 
 
 def hvp(f: Callable[..., Any], argnums: int, args: Arguments, kwargs: dict[str, Any]) -> Any:
     """Record the product of a Hessian with a vector, which is the last argument."""
     *primals, vector = args
-    part = _Part("hvp", f, tuple(primals), kwargs, argnums, _scalar("hvp", False))
+
+    def choose(found: Any) -> tuple[list[Any], Any]:
+        value = scalar_of(found, "hvp")
+        return [value.reshape(()) if value.shape else value], None
+
+    part = _Part("hvp", f, tuple(primals), kwargs, argnums, choose)
     directions = part.directions([vector], [primals[argnums]])
-    if len(part.starts) != 1:
+    if len(part.points) != 1:
         raise NotRecordedError("hvp with respect to several arrays")
-    found = part.add("hvp", [_example(part.starts[0].shape)], directions)
-    return part.like_arguments(found)
+    return part.like_arguments(part.add("hvp", [_example(part.shapes[0])], directions))
 
 
 def jacobian(
@@ -242,56 +309,53 @@ def jacobian(
     name: str = "jacobian",
 ) -> Any:
     """Record a Jacobian."""
-    found = f(*args, **kwargs)
-    result, aux = found if has_aux else (found, None)
-    leaves, build = tree(result, f"{name}: the result")
+    chosen = _Several(name, has_aux)
+    part = _Part(name, f, args, kwargs, argnums, chosen)
+    if len(part.outputs) > 1:
+        part.refuse_effects()  # it runs once for each result
 
     def block(number: int) -> Any:
-        def choose(found: Any) -> list[Any]:
-            leaf = tree(found[0] if has_aux else found, name)[0][number]
-            return [leaf]
+        shapes = [(*part.outputs[number].shape, *shape) for shape in part.shapes]
+        found = part.add("jacobian", [*map(_example, shapes)], (), [number])
+        return part.like_arguments(found)
 
-        part = _Part(name, f, args, kwargs, argnums, choose)
-        (output,) = part.outputs
-        shapes = [(*output.shape, *start.shape) for start in part.starts]
-        return part.like_arguments(part.add("jacobian", [*map(_example, shapes)]))
-
-    made = build([block(number) for number in range(len(leaves))])
-    return (made, aux) if has_aux else made
+    made = chosen.build([block(number) for number in range(len(part.outputs))])
+    return (made, part.values()[1]) if has_aux else made
 
 
 def vjp(f: Callable[..., Any], primals: Arguments, has_aux: bool) -> tuple[Any, ...]:
     """Record a value; return it and what records cotangents of the arguments."""
-    found = f(*primals)
-    result, aux = found if has_aux else (found, None)
-    outputs, build = tree(result, "vjp: the result")
+    chosen = _Several("vjp", has_aux)
+    part = _Part("vjp", f, primals, {}, tuple(range(len(primals))), chosen)
+    outputs, aux = part.values()
+    result = chosen.build(outputs)
 
     def pullback(cotangent: Any) -> Any:
         given = cotangents_like(outputs, result, cotangent)
 
-        def product(found: Any) -> list[Any]:
-            leaves, _ = tree(found[0] if has_aux else found, "vjp: the result")
-            terms = [FUNCTIONS["sum"](z * g) for z, g in zip(leaves, given, strict=True)]
+        def product(*values: Any) -> list[Any]:
+            leaves = inlined(part.recorded, values)
+            terms = [FUNCTIONS["sum"](z * g) for z, g in zip(leaves, given, strict=False)]
             return [functools.reduce(operator.add, terms)]
 
-        part = _Part("vjp", f, primals, {}, tuple(range(len(primals))), product)
-        examples = [_example(node.shape) for node in (*part.outputs, *part.starts)]
-        return part.like_arguments(part.add("value_and_grad", examples)[1:])
+        examples = [*map(_example, part.shapes)]
+        recorded = recorded_body(product, examples)
+        found = _added(
+            "value_and_grad", part.points, recorded, recorded.body, [_example(()), *examples]
+        )
+        return part.like_arguments(found[1:])
 
-    return (build(outputs), pullback, aux) if has_aux else (build(outputs), pullback)
+    return (result, pullback, aux) if has_aux else (result, pullback)
 
 
 def linearize(f: Callable[..., Any], primals: Arguments, has_aux: bool) -> tuple[Any, ...]:
     """Record a value; return it and what records its derivative along tangents."""
-    found = f(*primals)
-    numbers = tuple(range(len(primals)))
-
-    def value_of(*args: Any) -> Any:
-        return f(*args)[0] if has_aux else f(*args)
+    chosen = _Several("linearize", has_aux)
+    part = _Part("linearize", f, primals, {}, tuple(range(len(primals))), chosen)
+    outputs, aux = part.values()
 
     def pushforward(*tangents: Any) -> Any:
-        if len(tangents) != len(primals):
-            raise NotRecordedError("linearize: vectors that are not like the arguments")
-        return jvp(value_of, numbers, (*primals, *tangents), {}, "linearize")[1]
+        return chosen.build(_along(part, tangents, primals)[1])
 
-    return (found[0], pushforward, found[1]) if has_aux else (found, pushforward)
+    value = chosen.build(outputs)
+    return (value, pushforward, aux) if has_aux else (value, pushforward)

@@ -9,6 +9,7 @@ import numpy as np
 from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor
+from tapegrad.eager.traced import refuse_when_recording
 from tapegrad.random.draws import (
     Shape,
     draw,
@@ -16,7 +17,6 @@ from tapegrad.random.draws import (
     float_type,
     parameters,
     refuse_differentiated,
-    refuse_recording,
     require,
     shape_of_samples,
     values_of,
@@ -38,6 +38,7 @@ class DiscreteGenerator:
     """
 
     def __init__(self, numpys: np.random.Generator | None = None) -> None:
+        refuse_when_recording("a random generator is made")
         if numpys is not None:
             self._made = numpys
 
@@ -56,7 +57,7 @@ class DiscreteGenerator:
     @property
     def bit_generator(self) -> np.random.BitGenerator:
         """NumPy's bit generator, which holds the state."""
-        refuse_recording("the state of a random generator is used")
+        refuse_when_recording("the state of a random generator is used")
         return self._numpys.bit_generator
 
     @property

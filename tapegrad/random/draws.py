@@ -18,7 +18,7 @@ from tapegrad.eager.duals import any_dual
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor
-from tapegrad.eager.traced import NotRecordedError
+from tapegrad.eager.traced import not_recording, refuse_when_recording
 from tapegrad.eager.traced_callbacks import called_back
 from tapegrad.ops.op import dtype_of, is_differentiated
 from tapegrad.probes import probe
@@ -156,7 +156,8 @@ def _in_each_call(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
             raise RuntimeError(NO_DRAWS)
         if not (MODE.special and MODE.thread.trace is not None and not MODE.thread.levels):
             return method(self, *args, **kwargs)
-        spare = copy.deepcopy(self)
+        with not_recording():
+            spare = copy.deepcopy(self)
         return called_back(
             f"random.{name}",
             lambda args, kwargs: method(self, *args, **kwargs),
@@ -165,12 +166,6 @@ def _in_each_call(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         )
 
     return drawing
-
-
-def refuse_recording(what: str) -> None:
-    """Raise while a function is recorded, so that it runs op by op."""
-    if MODE.special and MODE.thread.trace is not None:
-        raise NotRecordedError(what)
 
 
 @probe(lambda args: f"draw of {args[1]}")
@@ -196,7 +191,7 @@ def draw(
     *given
         Parameters that the numbers depend on, which broadcast to the shape.
     """
-    refuse_recording("random numbers are drawn with batches")
+    refuse_when_recording("random numbers are drawn with batches")
     levels: tuple[Level, ...] = MODE.thread.levels
     if not levels:
         return passive(np.asarray(make(*(p._a for p in given), shape)))

@@ -13,8 +13,7 @@ from tapegrad.eager.dispatch import apply_op, unwrap
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import wrap
-from tapegrad.eager.traced import Body, Node
-from tapegrad.replay.program import replaced
+from tapegrad.eager.traced import Body, Node, replaced
 from tapegrad.utils.scan import checkpoint_scan
 
 Run = Callable[[Body, Sequence[Any]], list[Any]]

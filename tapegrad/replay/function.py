@@ -12,7 +12,8 @@ import numpy as np
 from numba.core.errors import NumbaError
 
 from tapegrad.calls import Transformed
-from tapegrad.eager.batched import batched, innermost, lowered
+from tapegrad.eager.batched import BatchError, batched, innermost, is_at, lowered
+from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.modes import COMPUTE_ONLY, MODE, RECORD_OP
 from tapegrad.func import grad, value_and_grad, vmap
 from tapegrad.pytrees import tree
@@ -58,7 +59,7 @@ class JittedFunction:
         self.static_argnames = static_argnames
         self._known: dict[Any, Recorded] = {}
         self._direct: dict[Any, Region] = {}  # for arrays and floats alone, by their kinds
-        self._of_batches: dict[Any, JittedFunction] = {}
+        self._of_batches: dict[Any, _OfItems] = {}
         self._hits = self._misses = 0
 
     def __repr__(self) -> str:
@@ -101,18 +102,21 @@ class JittedFunction:
         values, flags = lowered(arguments.leaves, level)
         key = arguments.key, tuple(flags), level.randomness
         if key not in self._of_batches:
-
-            def flat(*leaves: Any) -> Any:
-                args, kwargs = arguments.with_leaves(leaves)
-                return self.function(*args, **kwargs)
-
             axes = tuple(0 if flag else None for flag in flags)
-            over = vmap(functools.wraps(self.function)(flat), axes, 0, level.randomness)
-            self._of_batches[key] = JittedFunction(over, (), ())
+            self._of_batches[key] = _OfItems(self.function, arguments, axes, level.randomness)
+        over = self._of_batches[key]
         outer = tuple(other for other in MODE.thread.levels if other.depth < level.depth)
-        found = MODE.with_levels(outer, self._of_batches[key], *values)
+        try:
+            found = MODE.with_levels(outer, over.jitted, *values)
+        except BatchError:  # it reads a batched tensor that is no argument
+            return self.function(*args, **kwargs)
         leaves, build = tree(found, "jit: the result")
-        return build([batched(leaf, level) for leaf in leaves])
+        return build(
+            [
+                batched(leaf, level) if is_own else as_tensor(leaf)[0]
+                for leaf, is_own in zip(leaves, over.is_own, strict=True)
+            ]
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return JittedFunction, (self.function, self.static_argnums, self.static_argnames)
@@ -214,6 +218,38 @@ class JittedFunction:
         self._direct.clear()
         self._of_batches.clear()
         self._hits = self._misses = 0
+
+
+class _OfItems:
+    """A jitted function of the items of a batch, for arguments of one kind.
+
+    Attributes
+    ----------
+    jitted
+        Takes the leaves of the arguments, with an axis of items.
+    is_own
+        Whether the items have results of their own, for each leaf of the result.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        arguments: Arguments,
+        axes: tuple[int | None, ...],
+        randomness: str,
+    ) -> None:
+        self.is_own: list[bool] = []
+
+        def flat(*leaves: Any) -> Any:
+            args, kwargs = arguments.with_leaves(leaves)
+            levels = MODE.thread.levels  # none in a loop over the items
+            found = function(*args, **kwargs)
+            results, _ = tree(found, "jit: the result")
+            self.is_own = [not levels or is_at(leaf, levels[-1]) for leaf in results]
+            return found
+
+        over = vmap(functools.wraps(function)(flat), axes, 0, randomness)
+        self.jitted = JittedFunction(over, (), ())
 
 
 def _of_output(value: Any) -> Any:

@@ -15,11 +15,11 @@ import numpy as np
 
 from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.tensor import wrap
-from tapegrad.eager.traced import Body, Node, NotRecordedError, bodies_of
+from tapegrad.eager.traced import Body, Node, NotRecordedError, bodies_of, replaced
 from tapegrad.replay.compiled import Region
 from tapegrad.replay.eager_steps import computed
 from tapegrad.replay.forms import BLOCKS, Form, form_of
-from tapegrad.replay.program import Program, replaced
+from tapegrad.replay.program import Program
 from tapegrad.replay.writer import Writer
 
 Values = dict[Node, Any]

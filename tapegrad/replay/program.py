@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from tapegrad.eager.traced import Body, Node, bodies_of
+from tapegrad.eager.traced import Body, Node, bodies_of, replaced
 from tapegrad.replay.lowering import lowered
 
 
@@ -48,7 +48,12 @@ class Program:
         self.constants = [node for node in dict.fromkeys(read) if node.name == "constant"]
 
 
-def simplified(recorded: list[Node], inputs: list[Node], outputs: list[Node]) -> Program:
+def simplified(
+    recorded: list[Node],
+    inputs: list[Node],
+    outputs: list[Node],
+    known_bodies: dict[Body, Program] | None = None,
+) -> Program:
     """Return the program of what was recorded: the values that are used, equal ones once.
 
     Parameters
@@ -59,7 +64,10 @@ def simplified(recorded: list[Node], inputs: list[Node], outputs: list[Node]) ->
         The arguments.
     outputs
         The results: nodes.
+    known_bodies
+        Those of bodies, which several values may have.
     """
+    programs = {} if known_bodies is None else known_bodies
     nodes, same = lowered(recorded)  # and the values that stand for others
     known: dict[Any, Node] = {}
     for node in nodes:
@@ -72,14 +80,14 @@ def simplified(recorded: list[Node], inputs: list[Node], outputs: list[Node]) ->
     effects = [node for node in nodes if node.name == "callback"]
     live = _reached([*outputs, *effects])
     nodes = [node for node in nodes if node in live and node not in same]
-    bodies = {
-        body: simplified(body.nodes, body.inputs, body.outputs)
-        for node in nodes
-        for body in bodies_of(node)
-    }
+    bodies = [body for node in nodes for body in bodies_of(node)]
+    for body in bodies:
+        if body not in programs:
+            made = simplified(body.nodes, body.inputs, body.outputs, programs)
+            programs[body] = made
     for node in (*recorded, *inputs):
         node.example = None
-    return Program(nodes, inputs, outputs, bodies)
+    return Program(nodes, inputs, outputs, {body: programs[body] for body in bodies})
 
 
 def _reached(outputs: Iterable[Node]) -> dict[Node, None]:
@@ -92,15 +100,6 @@ def _reached(outputs: Iterable[Node]) -> dict[Node, None]:
             found[node] = None
             waiting += node.inputs()
     return found
-
-
-def replaced(value: Any, same: Mapping[Node, Any]) -> Any:
-    """Return a value with others in place of some nodes, in nested lists and tuples too."""
-    while isinstance(value, Node) and value in same:
-        value = same[value]
-    if type(value) in (list, tuple):
-        return type(value)(replaced(item, same) for item in value)
-    return value
 
 
 def _key(node: Node) -> Any:

@@ -68,6 +68,18 @@ class TestOfRecordedFunctions:
         found = tg.vmap(lambda x: f(V, x * 2.0) + tg.sum(x) * f(V, V))(X)
         assert_equal(found, tg.vmap(lambda x: loss(V, x * 2.0) + tg.sum(x) * loss(V, V))(X))
 
+    def test_that_read_a_batched_tensor_by_their_closure(self):
+        def f(x):
+            return tg.jit(lambda y: tg.sum(tg.sin(y) * x))(x * 2.0)
+
+        assert_equal(tg.vmap(f)(X), np.stack([f(x) for x in X]))
+
+    def test_results_that_the_items_share(self):
+        f = tg.jit(lambda x: (tg.sum(x), tg.ones(2) * 3.0))
+        found = tg.vmap(f, out_axes=(0, None))(X)
+        assert_equal(found, (X.sum(axis=1), np.full(2, 3.0)))
+        assert_equal(tg.vmap(f)(X), (X.sum(axis=1), np.full((5, 2), 3.0)))
+
     @pytest.mark.parametrize("randomness", ["same", "different"])
     def test_random_numbers(self, randomness):
         def noisy(x):

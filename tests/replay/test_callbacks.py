@@ -1,5 +1,8 @@
 """What has no compiled form in a recorded function: Python is called between compiled regions."""
 
+import copy
+import math
+
 import numpy as np
 import pytest
 from interpreted import assert_equal
@@ -240,6 +243,23 @@ class TestCalls:
 
         assert_equal(tg.jit(f)(V), f(tg.tensor(V)))
 
+    def test_work_arrays(self):
+        """A call has what an array contained when it was made."""
+
+        class Shifted(tg.Function):
+            @staticmethod
+            def forward(ctx, x, array):
+                return x + tg.tensor(array)
+
+        def f(x):
+            work, total = np.zeros(3), 0.0
+            for k in range(3):
+                work[:] = k
+                total = total + tg.sum(Shifted.apply(tg.sin(x), work) ** 2)
+            return total
+
+        assert_equal(tg.jit(f)(V), f(tg.tensor(V)))
+
     def test_errors_are_those_of_the_call(self):
         class Refused(tg.Function):
             @staticmethod
@@ -283,6 +303,10 @@ class TestRandomNumbers:
         children = tg.random.default_rng(1).spawn(2)
         assert_equal(found, [np.sin(V) @ rng.random(3).numpy() for rng in children])
         assert "in Python: random.random" in f.inspect(V, children[0])
+
+    def test_of_a_generator_that_is_made_inside(self):
+        f = tg.jit(lambda x: tg.sum(tg.sin(x) * tg.random.default_rng(0).normal(size=3)))
+        assert f(V) == f(V)
 
     @pytest.mark.parametrize("use", [lambda rng: rng.spawn(1), lambda rng: rng.state])
     def test_what_changes_a_generator_otherwise(self, use):
@@ -394,6 +418,52 @@ class TestTensorsFromOutside:
         w.grad = None
         f(1.0).backward()
         assert_equal(w.grad, np.array([2.0, 4.0]))
+
+    @pytest.mark.parametrize(
+        "read",
+        [
+            lambda w: w.data[0],
+            lambda w: w.tolist()[0],
+            lambda w: copy.deepcopy(w)[0],
+            lambda w: tg.tensor(w)[0],
+            lambda w: w.item(0),
+            lambda w: 0.0 if w.grad is None else w.grad[0],
+        ],
+    )
+    @pytest.mark.filterwarnings("ignore::tapegrad.DetachedWarning")
+    @pytest.mark.filterwarnings("ignore:To copy construct")
+    def test_values_that_python_reads(self, read):
+        w = tg.tensor(V, requires_grad=True)
+
+        def f(x):
+            return tg.sum(tg.sin(x)) * read(w) + tg.sum(w.detach())
+
+        jitted = tg.jit(f)
+        for _ in range(3):
+            found, expected = jitted(A), f(tg.tensor(A))
+            assert_equal(
+                np.asarray(found.detach() if hasattr(found, "detach") else found),
+                expected.detach().numpy(),
+            )
+            with tg.no_grad():
+                w *= 2.0
+            w.grad = tg.ones(3) if w.grad is None else w.grad * 2.0
+
+    @pytest.mark.filterwarnings("ignore::tapegrad.DetachedWarning")
+    def test_numbers_that_python_reads(self):
+        w = tg.tensor(0.5, requires_grad=True)
+        reads = [lambda: w.item(), lambda: float(w), lambda: math.sin(w), lambda: float(f"{w:.9f}")]
+        for read in (*reads, lambda: int(w), lambda: 2.0 if w else 3.0):
+            jitted = tg.jit(lambda x, read=read: tg.sum(tg.sin(x)) * read())
+            for scale in (0.0, 1.5):
+                w.data.fill_(scale)
+                assert_equal(jitted(V), np.sum(np.sin(V)) * read())
+
+    @pytest.mark.parametrize("read", [lambda w: w[0].item(), lambda w: w.detach().numpy()[0]])
+    def test_values_of_what_is_computed_of_them(self, read):
+        w = tg.tensor(V, requires_grad=True)
+        with pytest.raises(tg.RecordingError, match="asks for the value"):
+            tg.jit(lambda x: tg.sum(x) * read(w))(V)
 
     def test_as_a_result(self):
         w = tg.tensor(V, requires_grad=True)

@@ -245,12 +245,121 @@ class TestOpByOp:
         assert tg.jit(f)(x).dtype == np.float32
 
 
-def test_what_is_the_same_in_each_call():
-    """Derivatives at known places are computed once, by functions that may look at values."""
+def test_functions_that_decide_by_values_that_are_known():
+    """Op by op, they may."""
 
     def slope(y):
         return tg.grad(lambda z: z**2 if z > 0 else z)(y)
 
     f = tg.jit(lambda x: x * slope(1.5) + slope(tg.tensor(-1.0)))
-    assert "derivative" not in f.inspect(V)
+    assert "decides by values" in f.inspect(V)
     assert_equal(f(V), V * 3.0 + 1.0)
+
+
+class TestOnce:
+    """The differentiated function is called once, as op by op."""
+
+    @pytest.mark.parametrize(
+        "derivative",
+        [
+            lambda f, x: tg.value_and_grad(lambda y: (tg.sum(f(y)), f(y)), has_aux=True)(x),
+            lambda f, x: tg.jacobian(lambda y: (f(y), tg.sum(f(y))))(x),
+            lambda f, x: (lambda z, back: (z, back(z)))(*tg.vjp(f, x)),
+            lambda f, x: (lambda z, forward: (z, forward(x)))(*tg.linearize(f, x)),
+        ],
+        ids=["aux", "jacobian", "vjp", "linearize"],
+    )
+    def test_random_numbers(self, derivative):
+        rng = tg.random.default_rng(5)
+        state = rng.state
+
+        def f(x):
+            return derivative(lambda y: tg.sin(y) * rng.normal(size=3), x)
+
+        jitted = tg.jit(f)
+        jitted(V)
+        rng.state = state
+        found = [jitted(V), jitted(2.0 * V)]
+        rng.state = state
+        assert_equal(found, [f(tg.tensor(V)), f(tg.tensor(2.0 * V))])
+
+    @pytest.mark.compiled
+    def test_names_that_are_bound_later(self):
+        def f(x):
+            pulled, pushed = [], []
+            for power in (2, 3):
+                pulled.append(tg.vjp(lambda y: tg.sum(y**power), x))
+                pushed.append(tg.linearize(lambda y: y**power, x))
+            found = [back(value)[0] for value, back in pulled]
+            return found, [forward(x) for _, forward in pushed]
+
+        assert_equal(tg.jit(f)(V), f(tg.tensor(V)))
+
+    @pytest.mark.compiled
+    def test_auxiliary_results_that_are_differentiated(self):
+        def f(x):
+            (value, (aux, _)), g = tg.value_and_grad(
+                lambda y: (tg.sum(y**3), (tg.sin(y) * x, "aux")), has_aux=True
+            )(x)
+            return value + tg.sum(aux * g)
+
+        assert_equal(tg.grad(tg.jit(f))(V), tg.grad(f)(V))
+
+
+class TestKnownArguments:
+    """What the function reads may differ between calls, though its arguments do not."""
+
+    def test_random_numbers(self):
+        rng = tg.random.default_rng(5)
+        slope = tg.grad(lambda y: tg.sum(y * rng.normal(size=3)))
+        f = tg.jit(lambda x: tg.sum(tg.sin(x) * slope(np.ones(3))))
+        state = rng.state
+        f(V)
+        rng.state = state
+        assert_equal([f(V), f(V)], [np.sin(V) @ n for n in _drawn(state, 2)])
+
+    @pytest.mark.compiled
+    def test_parameters(self):
+        w = tg.tensor(V, requires_grad=True)
+        f = tg.jit(lambda x: tg.sum(x * tg.grad(lambda y: tg.sum(y * w.detach() * w))(np.ones(3))))
+        g = tg.jit(lambda x: tg.sum(x * tg.grad(lambda y: tg.sum(y**3))(w)))
+        for _ in range(3):
+            assert_equal(f(V).detach(), V @ w.detach().numpy() ** 2)
+            assert_equal(g(V).detach(), V @ (3.0 * w.detach().numpy() ** 2))
+            with tg.no_grad():
+                w *= 2.0
+
+
+def _drawn(state, count):
+    rng = tg.random.default_rng()
+    rng.state = state
+    return [rng.normal(size=3).numpy() for _ in range(count)]
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("use", ["grad", "loop", "branch", "items"])
+def test_values_that_are_detached_twice(use):
+    def f(x):
+        t = x.detach()
+        with tg.no_grad():
+            u = x * 2.0
+        if use == "grad":
+            return tg.sum(tg.grad(lambda y: tg.sum(y * y * t.detach() * u.detach()))(x) * x)
+        if use == "loop":
+            return tg.sum(tg.fori_loop(0, 2, lambda i, s: s * t.detach() + u.detach(), x))
+        if use == "branch":
+            return tg.cond(x[0] > 0.0, lambda: tg.sum(x * t.detach()), lambda: tg.sum(u.detach()))
+        return tg.sum(tg.vmap(lambda y: y * t.detach() + u.detach(), loop=True)(x))
+
+    assert_equal(tg.jit(f)(V), f(tg.tensor(V)))
+    assert_equal(tg.grad(tg.jit(f))(V), tg.grad(f)(V))
+
+
+def test_a_backward_pass_inside():
+    def f(x):
+        w = tg.tensor(V, requires_grad=True)
+        (g,) = tg.autograd.grad(tg.sum(tg.sin(w)), w)
+        return tg.sum(g * x)
+
+    assert tg.jit(f).inspect(V).startswith("op by op")
+    assert_equal(tg.jit(f)(V), np.cos(V) @ V)
