@@ -83,12 +83,13 @@ class _Sharing:
 
     def share_with(self, array: str, place: int, later: int, nest: Nest) -> bool:
         """Keep one of the rows that a loop reads before it sets the array."""
-        for inner in nest.body:
-            if not isinstance(inner, ast.Assign):
-                continue
-            if index_of(inner.targets[0], array) == nest.targets:
-                return False
-            if isinstance(inner.value, ast.Subscript):
+        stores = [
+            at
+            for at, inner in enumerate(nest.body)
+            if isinstance(inner, ast.Assign) and index_of(inner.targets[0], array) == nest.targets
+        ]
+        for inner in nest.body[: stores[0] if stores else 0]:
+            if isinstance(inner, ast.Assign) and isinstance(inner.value, ast.Subscript):
                 row = ast.unparse(inner.value.value)
                 is_alone = _count(self.body[later], row) == 1
                 if is_alone and index_of(inner.value, row) == nest.targets:
