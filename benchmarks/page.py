@@ -143,7 +143,7 @@ def programs_table(document: Any) -> str:
 def recorded_table(document: Any) -> str:
     """Programs on tensors that are recorded once, beside the same op by op and others."""
     rows, ratios = [], []
-    for case, sides in of_groups(document, "programs").items():
+    for case, sides in of_groups(document, "programs", "loops").items():
         if "tapegrad.jit" not in sides or "jax.jit" not in sides:
             continue
         ours, peer = sides["tapegrad.jit"], sides["jax.jit"]

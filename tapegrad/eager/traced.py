@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import linecache
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -26,8 +26,8 @@ import numpy as np
 
 from tapegrad.eager.frames import is_own_file
 from tapegrad.eager.modes import MODE, ModeContext
+from tapegrad.eager.nodes import Node
 from tapegrad.eager.tensor import Tensor, wrap
-from tapegrad.ops.op import Op
 
 _WAYS_OUT = (
     "Use tapegrad.where or tapegrad.cond to choose by values, tapegrad.while_loop for a loop, pass "
@@ -71,122 +71,6 @@ def _depends_on_value(what: str) -> RecordingError:
     if MODE.thread.trace is not None:
         MODE.thread.trace.outermost.failure = error
     return error
-
-
-class Node:
-    """A value of a recorded function.
-
-    Attributes
-    ----------
-    name
-        The op or function that computes it, ``"input"`` or ``"constant"``.
-    op
-        The op; None for other functions.
-    args
-        What it is computed from: nodes, numbers, and lists of these.
-    parameters
-        The other arguments, by name.
-    shape, dtype
-        Those of the value; () and None for what has several results, which are nodes themselves.
-    example
-        The value when recorded; None afterwards, but for constants.
-    compute
-        Computes the value on arrays, if it is that of no op.
-    """
-
-    __slots__ = ("args", "compute", "dtype", "example", "name", "op", "parameters", "shape")
-
-    def __init__(
-        self,
-        name: str,
-        example: np.ndarray | tuple[()],
-        args: tuple[Any, ...] = (),
-        parameters: dict[str, Any] | None = None,
-        op: Op | None = None,
-        compute: Callable[..., Any] | None = None,
-    ) -> None:
-        self.name = name
-        self.op = op
-        self.compute = compute
-        self.args = args
-        self.parameters = parameters or {}
-        self.shape: tuple[int, ...] = ()
-        self.dtype: Any = None
-        self.example: Any = example
-        if not isinstance(example, tuple):
-            self.shape, self.dtype = example.shape, example.dtype
-
-    def inputs(self) -> Iterator[Node]:
-        """Yield the nodes that it is computed from."""
-        return nodes_in((self.args, self.parameters))
-
-
-class Body:
-    """What is recorded inside of a loop or branch: a function of its own.
-
-    Parameters
-    ----------
-    nodes
-        Its values.
-    inputs
-        Its arguments.
-    outputs
-        Its results.
-    """
-
-    def __init__(self, nodes: list[Node], inputs: list[Node], outputs: list[Node]) -> None:
-        self.nodes = nodes
-        self.inputs = inputs
-        self.outputs = outputs
-
-    def has_effects(self) -> bool:
-        """Whether it calls Python, so that it must run as often as its code says."""
-        return any(
-            node.name == "callback" or any(body.has_effects() for body in bodies_of(node))
-            for node in self.nodes
-        )
-
-    def part(self, numbers: Sequence[int]) -> Body:
-        """Return a function with some of the results, and values of its own."""
-        same: dict[Node, Node] = {}
-        inputs = [Node("input", node.example, (), node.parameters) for node in self.inputs]
-        same |= zip(self.inputs, inputs, strict=True)
-        for node in self.nodes:
-            same[node] = copied(node, same)
-        outputs = [same.get(self.outputs[k], self.outputs[k]) for k in numbers]
-        return Body([same[node] for node in self.nodes], inputs, outputs)
-
-
-def bodies_of(node: Node) -> list[Body]:
-    """Return the bodies of a loop or of branches; other values have none."""
-    return [*node.parameters.get("bodies", ())]
-
-
-def replaced(value: Any, same: Mapping[Node, Any]) -> Any:
-    """Return a value with others in place of some nodes, in nested lists and tuples too."""
-    while isinstance(value, Node) and value in same:
-        value = same[value]
-    if type(value) in (list, tuple):
-        return type(value)(replaced(item, same) for item in value)
-    return value
-
-
-def copied(node: Node, same: Mapping[Node, Any]) -> Node:
-    """Return a node that is computed from others in place of some."""
-    args = replaced(node.args, same)
-    return Node(node.name, node.example, args, node.parameters, node.op, node.compute)
-
-
-def nodes_in(value: Any) -> Iterator[Node]:
-    """Yield the nodes in nested lists, tuples and dicts."""
-    if isinstance(value, Node):
-        yield value
-    elif type(value) in (list, tuple):
-        for item in value:
-            yield from nodes_in(item)
-    elif type(value) is dict:
-        for item in value.values():
-            yield from nodes_in(item)
 
 
 class Trace:

@@ -12,15 +12,9 @@ import numpy as np
 
 from tapegrad.cuda.array import HOST
 from tapegrad.eager.modes import MODE
+from tapegrad.eager.nodes import Node
 from tapegrad.eager.tensor import Tensor, wrap
-from tapegrad.eager.traced import (
-    Node,
-    NotRecordedError,
-    RecordingError,
-    Traced,
-    not_recording,
-    stopped,
-)
+from tapegrad.eager.traced import NotRecordedError, RecordingError, Traced, not_recording, stopped
 
 
 class _Place(NamedTuple):

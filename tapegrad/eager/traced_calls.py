@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapegrad.eager.modes import MODE
+from tapegrad.eager.nodes import Node
 from tapegrad.eager.traced import (
     ENDED,
-    Node,
     NotRecordedError,
     RecordingError,
     ShownAs,

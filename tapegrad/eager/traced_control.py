@@ -12,17 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapegrad.eager.modes import MODE
+from tapegrad.eager.nodes import Body, Node, copied
 from tapegrad.eager.tensor import Tensor
-from tapegrad.eager.traced import (
-    Body,
-    Node,
-    NotRecordedError,
-    Trace,
-    Traced,
-    copied,
-    record,
-    stopped,
-)
+from tapegrad.eager.traced import NotRecordedError, Trace, Traced, record, stopped
 
 Function = Callable[..., list[Any]]
 

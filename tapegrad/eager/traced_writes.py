@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.eager.modes import MODE
-from tapegrad.eager.traced import IN_PLACE, Node, NotRecordedError, Trace, Traced
+from tapegrad.eager.nodes import Node
+from tapegrad.eager.traced import IN_PLACE, NotRecordedError, Trace, Traced
 from tapegrad.eager.traced_calls import assigned, example_of_index, index_of
 from tapegrad.ops.op import TABLE
 from tapegrad.ops.piecewise import where

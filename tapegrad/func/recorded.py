@@ -16,9 +16,10 @@ import numpy as np
 from tapegrad.calls import Argnums, check_differentiable, numbers_of
 from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.modes import MODE
+from tapegrad.eager.nodes import Body, Node
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor
-from tapegrad.eager.traced import Body, Node, NotRecordedError
+from tapegrad.eager.traced import NotRecordedError
 from tapegrad.eager.traced_callbacks import emptied, filled
 from tapegrad.eager.traced_control import (
     Recorded,

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.eager.traced import Node, NotRecordedError
+from tapegrad.eager.nodes import Node
+from tapegrad.eager.traced import NotRecordedError
 from tapegrad.replay.forms import (
     aligned,
     are_last,

@@ -11,9 +11,9 @@ import tapegrad.func as transforms
 from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.dispatch import apply_op, unwrap
 from tapegrad.eager.modes import MODE
+from tapegrad.eager.nodes import Body, Node, replaced
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import wrap
-from tapegrad.eager.traced import Body, Node, replaced
 from tapegrad.utils.scan import checkpoint_scan
 
 Run = Callable[[Body, Sequence[Any]], list[Any]]

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.eager.nodes import Node
 from tapegrad.eager.numeric import PASSIVE
-from tapegrad.eager.traced import Node, NotRecordedError
+from tapegrad.eager.traced import NotRecordedError
 from tapegrad.ops.op import normalize_axes
 
 FLOAT, INTEGER, BOOLEAN = np.dtype(np.float64), np.dtype(np.int64), np.dtype(np.bool_)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.eager.traced import Node
+from tapegrad.eager.nodes import Node
 from tapegrad.ops.op import TABLE
 from tapegrad.replay.forms import BOOLEAN, FLOAT, axes_of
 

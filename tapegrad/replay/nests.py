@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tapegrad.eager.traced import Node
+from tapegrad.eager.nodes import Node
 from tapegrad.replay.forms import aligned, axes_of, expression, kind_of, number
 from tapegrad.replay.repeats import Repeat
 from tapegrad.replay.text import Text

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from tapegrad.eager.creation import as_tensor
+from tapegrad.eager.nodes import Body, Node, bodies_of, replaced
 from tapegrad.eager.tensor import wrap
-from tapegrad.eager.traced import Body, Node, NotRecordedError, bodies_of, replaced
+from tapegrad.eager.traced import NotRecordedError
 from tapegrad.replay.compiled import Region
 from tapegrad.replay.eager_steps import computed
 from tapegrad.replay.forms import BLOCKS, Form, form_of

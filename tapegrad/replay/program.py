@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.eager.traced import Body, Node, bodies_of, replaced
+from tapegrad.eager.nodes import Body, Node, bodies_of, replaced
 from tapegrad.replay.lowering import lowered
 
 

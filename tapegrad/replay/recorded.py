@@ -13,8 +13,9 @@ from tapegrad.autograd.grad_mode import enable_grad
 from tapegrad.calls import plain
 from tapegrad.cuda.array import HOST
 from tapegrad.eager.creation import as_tensor
+from tapegrad.eager.nodes import Node
 from tapegrad.eager.tensor import Tensor, wrap
-from tapegrad.eager.traced import Node, NotRecordedError, Traced, record
+from tapegrad.eager.traced import NotRecordedError, Traced, record
 from tapegrad.pytrees import Build, tree
 from tapegrad.replay.arguments import Arguments
 from tapegrad.replay.compiled import Region

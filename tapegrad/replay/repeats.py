@@ -11,7 +11,7 @@ from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any
 
-from tapegrad.eager.traced import Node, nodes_in
+from tapegrad.eager.nodes import Node, nodes_in
 from tapegrad.replay.program import key_of
 
 LEAST = 6  # iterations that are worth a loop

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.eager.traced import Node
+from tapegrad.eager.nodes import Node
 from tapegrad.replay.forms import Form, check_dtype, form_of, kind_of, number, place_in_base
 from tapegrad.replay.program import Program
 

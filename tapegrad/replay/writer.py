@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.eager.traced import Body, Node, NotRecordedError
+from tapegrad.eager.nodes import Body, Node
+from tapegrad.eager.traced import NotRecordedError
 from tapegrad.replay.calls import write_call, write_reshape, write_rows, write_several
 from tapegrad.replay.forms import Form, kind_of
 from tapegrad.replay.module import Module
