@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import math
 import sys
 import threading
 from collections.abc import Sequence
@@ -159,6 +160,7 @@ def compiled_text(text: str) -> Any:
             linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
             namespace: dict[str, Any] = {
                 "compiled": _compiled,
+                "math": math,
                 "np": np,
                 "tg": sys.modules["tapegrad"],
                 "product_nn": product_nn,

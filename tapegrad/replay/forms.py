@@ -48,6 +48,7 @@ _OF_BOOLEANS = {
     "bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "!=", "invert": "not",
 }  # fmt: skip
 _TESTS = ("isfinite", "isinf", "isnan")
+_OF_MATH = ("erf", "erfc")  # which loops compute by vector instructions
 _OF_INTEGERS = ("add", "subtract", "multiply", "negative", "positive", "where")
 _VIEWS = (
     "getitem",
@@ -148,6 +149,8 @@ def expression(node: Node, args: list[str]) -> str:
     unary = {"negative": "-{}", "positive": "+{}", "square": "{} * {}", "reciprocal": "1.0 / {}"}
     if name in unary:
         return unary[name].replace("{}", args[0])
+    if name in _OF_MATH:
+        return f"math.{name}({args[0]})"
     known = node.op is None or isinstance(node.op.function, np.ufunc)
     module = "np" if known and hasattr(np, name) else "tg"
     return f"{module}.{public_name(node)}({', '.join(args)})"
