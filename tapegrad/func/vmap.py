@@ -125,6 +125,8 @@ def vmap(
             f"{randomness}"
         )
 
+    recipe = in_axes, out_axes, chunk_size, randomness, target, loop
+
     def in_loop(*args: Any, **kwargs: Any) -> Any:
         return _Batch(f, args, in_axes, randomness).in_loop(kwargs, out_axes)
 
@@ -135,8 +137,7 @@ def vmap(
             )
         from tapegrad.replay.function import jit
 
-        again = partial(_again_in_loop, in_axes=in_axes, out_axes=out_axes)
-        return Transformed(jit(in_loop), again, f)
+        return Transformed(jit(in_loop), _again, f, *recipe)
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         if is_recording((*args, kwargs)):
@@ -168,7 +169,7 @@ def vmap(
             found = [_shown(z, batch.arrays) for z in found]
         return build(found)
 
-    return Transformed(wrapped, _again, f, in_axes, out_axes, chunk_size, randomness, target)
+    return Transformed(wrapped, _again, f, *recipe)
 
 
 def _shown(z: Tensor, given: list[np.ndarray]) -> Any:
@@ -187,12 +188,9 @@ def _again(
     chunk_size: int | None,
     randomness: str,
     target: str,
+    loop: bool,
 ) -> Any:
-    return vmap(f, in_axes, out_axes, randomness, chunk_size=chunk_size, target=target)
-
-
-def _again_in_loop(f: Callable[..., Any], in_axes: Axes, out_axes: Axes) -> Any:
-    return vmap(f, in_axes, out_axes, loop=True)
+    return vmap(f, in_axes, out_axes, randomness, chunk_size=chunk_size, target=target, loop=loop)
 
 
 def _recorded(batch: _Batch, kwargs: dict[str, Any], out_axes: Axes) -> Any:

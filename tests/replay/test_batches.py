@@ -1,5 +1,7 @@
 """Batches of recorded functions, recorded batches, and loops over items."""
 
+import pickle
+
 import numpy as np
 import pytest
 from interpreted import assert_equal
@@ -158,6 +160,21 @@ def test_random_numbers_that_are_an_error_op_by_op():
     with pytest.raises(RuntimeError, match="randomness error mode"):
         tg.vmap(f, loop=True)(X)
     assert tg.random.normal().shape == ()
+
+
+def drawn(x):
+    return x * tg.random.normal()
+
+
+def test_copies_of_loops():
+    """They keep their options."""
+    f = tg.vmap(drawn, randomness="different", loop=True)
+    assert "drawn" in repr(f)
+    again = pickle.loads(pickle.dumps(f))
+    tg.random.seed(3)
+    found = f(X[:, 0])
+    tg.random.seed(3)
+    assert_equal(again(X[:, 0]), found)
 
 
 def test_a_loop_over_no_items():
