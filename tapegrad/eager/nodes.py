@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -110,8 +111,9 @@ def replaced(value: Any, same: Mapping[Node, Any]) -> Any:
 
 def copied(node: Node, same: Mapping[Node, Any]) -> Node:
     """Return a node that is computed from others in place of some."""
-    args = replaced(node.args, same)
-    return Node(node.name, node.example, args, node.parameters, node.op, node.compute)
+    made = copy.copy(node)
+    made.args = replaced(node.args, same)
+    return made
 
 
 def nodes_in(value: Any) -> Iterator[Node]:

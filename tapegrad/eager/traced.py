@@ -36,7 +36,6 @@ _WAYS_OUT = (
 )
 _CHOOSES = "chooses by the value of a traced tensor (if, while, and, or, assert)"
 _ASKS = "asks for the value of a traced tensor (float, int, item, numpy, a function of arrays)"
-CAPTURED = "a tensor from outside has come to require grad"
 IN_PLACE = "a tensor is changed in place"
 ENDED = "jit: a traced tensor is used after the function has returned; return it instead"
 _BODY_ENDED = (

@@ -57,8 +57,8 @@ class _Part:
         The function of these.
     outputs
         Its results that are differentiated.
-    result
-        What `f` returned, with places for tensors.
+    other
+        What else it returned, with places for tensors.
     """
 
     def __init__(

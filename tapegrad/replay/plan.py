@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.eager.creation import as_tensor
-from tapegrad.eager.nodes import Body, Node, bodies_of, replaced
+from tapegrad.eager.nodes import Body, Node, bodies_of, copied
 from tapegrad.eager.tensor import wrap
 from tapegrad.eager.traced import NotRecordedError
 from tapegrad.replay.compiled import Region
@@ -233,7 +233,7 @@ class _Split:
                     stand_ins.setdefault(read, read if read.name == "input" else _input(read))
         made = {node: other for node, other in stand_ins.items() if other is not node}
         for node in nodes:
-            made[node] = _with_inputs(node, made)
+            made[node] = copied(node, made)
         program = Program(
             [made[node] for node in nodes],
             [*stand_ins.values()],
@@ -269,11 +269,3 @@ class _Split:
 def _input(node: Node) -> Node:
     """Return an argument of a region that stands for a value."""
     return Node("input", np.broadcast_to(np.zeros((), node.dtype), node.shape))
-
-
-def _with_inputs(node: Node, others: dict[Node, Node]) -> Node:
-    """Return a value that is computed from others in place of its own."""
-    example: Any = () if node.dtype is None else _input(node).example
-    return Node(
-        node.name, example, replaced(node.args, others), node.parameters, node.op, node.compute
-    )
