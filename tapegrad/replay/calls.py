@@ -165,7 +165,7 @@ def _product(text: Text, node: Node, name: str) -> None:
         text.line(f"{name} = np.dot({left}, {right})")
         return
     if len(x.shape) == len(y.shape) == 3 and x.shape[0] == y.shape[0]:
-        text.line(f"{name} = product_nn({left}, {right})")
+        text.line(f"{name} = stacked_product({left}, {right})")
         return
     if len(y.shape) == 2:  # all rows of the stack at once
         rows = " * ".join(map(text.extent, x.shape[:-1]))

@@ -13,11 +13,11 @@ import numpy as np
 
 from tapegrad.eager.tensor import Tensor
 from tapegrad.replay.helpers import checked_index, checked_indices, largest
-from tapegrad.replay.products import product_nn
 from tapegrad.replay.program import Program
 from tapegrad.replay.writer import Writer
 from tapegrad.transform.function import gradient, njit, value_alone
 from tapegrad.transform.recording import check
+from tapegrad.transform.rules.stacks import stacked_product
 
 
 class Region:
@@ -43,8 +43,10 @@ class Region:
         How often the longest loop of Python runs that was recorded.
     loops
         The number of its loop nests.
+    nest_of
+        The number of the loop nest that computes a value.
     constants
-        The arrays that are its last arguments.
+        The arrays and numbers that are its last arguments.
     function
         That function, of tensors and arrays.
     value
@@ -59,6 +61,7 @@ class Region:
         self.text = writer.source()
         self.most = writer.most
         self.loops = writer.text.nests
+        self.nest_of = writer.text.nest_of
         self.constants = writer.text.constants
         self.function = compiled_text(self.text)
         self.value = value_of(self.function)
@@ -163,7 +166,7 @@ def compiled_text(text: str) -> Any:
                 "math": math,
                 "np": np,
                 "tg": sys.modules["tapegrad"],
-                "product_nn": product_nn,
+                "stacked_product": stacked_product,
                 "checked_index": checked_index,
                 "checked_indices": checked_indices,
                 "largest": largest,

@@ -19,6 +19,7 @@ from tapegrad.func import grad, value_and_grad, vmap
 from tapegrad.pytrees import tree
 from tapegrad.replay.arguments import Arguments, kinds_of
 from tapegrad.replay.compiled import Region, as_given
+from tapegrad.replay.drawing import drawn
 from tapegrad.replay.recorded import Recorded
 from tapegrad.transform.errors import TransformError
 
@@ -202,11 +203,40 @@ class JittedFunction:
         *args, **kwargs
             Arguments of a call.
         """
+        return self._tried(args, kwargs).text()
+
+    def draw(self, *args: Any, **kwargs: Any) -> Any:
+        """Draw the recorded values, those that one loop computes in a frame.
+
+        Parameters
+        ----------
+        *args, **kwargs
+            Arguments of a call.
+
+        Returns
+        -------
+        graphviz.Digraph
+            Displayed in notebooks; ``render(path)`` writes a file.
+
+        Raises
+        ------
+        ImportError
+            If graphviz is not installed.
+        ValueError
+            If nothing is compiled, or there is too much to draw.
+        """
+        recorded = self._tried(args, kwargs)
+        if recorded.plan is None:
+            raise ValueError(f"draw: {self!r} runs op by op: {recorded.reason}")
+        return drawn(recorded.plan)
+
+    def _tried(self, args: Any, kwargs: Any) -> Recorded:
+        """Return a recording, after a call: it may turn out that it cannot be compiled."""
         arguments = self._arguments(args, kwargs)
         recorded = self._recorded(arguments)
         if recorded.plan is not None:
-            recorded.run(arguments)  # it may turn out that it cannot be compiled
-        return recorded.text()
+            recorded.run(arguments)
+        return recorded
 
     def cache_info(self) -> CacheInfo:
         """Return how often recordings were found, and how many there are."""

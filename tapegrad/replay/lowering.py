@@ -10,6 +10,9 @@ from tapegrad.eager.nodes import Node
 from tapegrad.ops.op import TABLE
 from tapegrad.replay.forms import BOOLEAN, FLOAT, axes_of
 
+_FEW_TERMS = 4  # of an element of a product, up to which loops over the elements add them up
+_MOST_PRODUCTS = 20  # that are spelt out: each takes a dozen lines
+
 
 def lowered(recorded: list[Node]) -> tuple[list[Node], dict[Node, Node]]:
     """Return the values with some spelt out, and what stands for each of these.
@@ -21,16 +24,56 @@ def lowered(recorded: list[Node]) -> tuple[list[Node], dict[Node, Node]]:
     """
     nodes: list[Node] = []
     replaced: dict[Node, Node] = {}
+    are_few = sum(map(_has_few_terms, recorded)) <= _MOST_PRODUCTS
     for node in recorded:
-        if node.name == "logsumexp" and _can_lower(node):
+        if node.name == "logsumexp" and _is_of_floats(node):
             nodes += _logsumexp(node)
-            replaced[node] = nodes[-1]
+        elif are_few and _has_few_terms(node):
+            nodes += _product(node)
         else:
             nodes.append(node)
+            continue
+        replaced[node] = nodes[-1]
     return nodes, replaced
 
 
-def _can_lower(node: Node) -> bool:
+def _has_few_terms(node: Node) -> bool:
+    """Whether a node is a matrix product that loops compute faster than a call of BLAS."""
+    if node.name != "matmul" or not all(isinstance(x, Node) for x in node.args):
+        return False
+    return (
+        0 < node.args[0].shape[-1] <= _FEW_TERMS
+        and 0 not in node.shape
+        and all(x.dtype == FLOAT for x in node.args)
+    )
+
+
+def _product(node: Node) -> list[Node]:
+    """Return the values of ``x[..., 0] * y[0, ...] + x[..., 1] * y[1, ...] + ...``."""
+    x, y = node.args
+    is_vector = len(x.shape) == 1, len(y.shape) == 1
+    found: list[Node] = []
+    total: Node | None = None
+    for k in range(x.shape[-1]):
+        at = slice(k, k + 1)
+        column = _item(x, (..., k if is_vector[0] or is_vector[1] else at))
+        row = _item(y, k if is_vector[1] else (..., k if is_vector[0] else at, slice(None)))
+        term = _mapped("multiply", node.shape, column, row)
+        found += [column, row, term]
+        if total is not None:
+            term = _mapped("add", node.shape, total, term)
+            found.append(term)
+        total = term
+    return found
+
+
+def _item(x: Node, index: Any) -> Node:
+    """Return elements of an array."""
+    shape = np.broadcast_to(np.zeros(()), x.shape)[index].shape
+    return Node("getitem", _of(shape), (x,), {"index": index}, TABLE["getitem"])
+
+
+def _is_of_floats(node: Node) -> bool:
     (x,) = node.args
     is_float = isinstance(x, Node) and x.dtype == FLOAT and node.dtype == FLOAT
     return is_float and bool(axes_of(node)) and 0 not in x.shape
@@ -48,9 +91,9 @@ def _logsumexp(node: Node) -> list[Node]:
     found = [top, finite, shift]
     beside = shift
     if shape and not keeps:  # as it is broadcast with x
-        index = tuple(None if k in axes else slice(None) for k in range(len(x.shape)))
-        wide = tuple(1 if k in axes else extent for k, extent in enumerate(x.shape))
-        beside = Node("getitem", _of(wide), (shift,), {"index": index}, TABLE["getitem"])
+        beside = _item(
+            shift, tuple(None if k in axes else slice(None) for k in range(len(x.shape)))
+        )
         found.append(beside)
     found.append(_mapped("subtract", x.shape, x, beside))
     found.append(_mapped("exp", x.shape, found[-1]))

@@ -9,6 +9,9 @@ from tapegrad.replay.forms import aligned, axes_of, expression, kind_of, number
 from tapegrad.replay.repeats import Repeat
 from tapegrad.replay.text import Text
 
+# what is written in one way whatever its arguments are, other than powers
+_OF_ANY_NUMBERS = ("add", "subtract", "multiply", "divide")
+
 
 class Nest:
     """Loops over a shape.
@@ -51,6 +54,7 @@ class Nest:
                 text.line(line)
         elif self.inside:
             text.nests += 1
+            text.nest_of |= dict.fromkeys((*maps, *sums), text.nests)
             for line in self.before.get(0, ()):
                 text.line(line)
             text.loops(self.shape, self.index, self.inside, self.before, self.after)
@@ -58,7 +62,8 @@ class Nest:
     def _maps(self, nodes: list[Node], indent: str = "") -> None:
         text = self.text
         for node in nodes:
-            args = [self._argument(arg, indent) for arg in node.args]
+            may_vary = node.name in _OF_ANY_NUMBERS
+            args = [self._argument(arg, indent, may_vary) for arg in node.args]
             name = self.local[node] = text.fresh("v")
             self.inside.append(f"{indent}{name} = {expression(node, args)}")
             if not self.shape:
@@ -69,9 +74,9 @@ class Nest:
                 self.before.setdefault(0, []).append(made)
                 self.inside.append(f"{array}[{', '.join(self.index)}] = {name}")
 
-    def _argument(self, arg: Any, indent: str) -> str:
+    def _argument(self, arg: Any, indent: str, may_vary: bool) -> str:
         if not isinstance(arg, Node):
-            return number(arg)
+            return self.text.number(arg) if may_vary else number(arg)
         return self._load(arg, aligned(arg.shape, self.index), indent)
 
     def _repeat(self, maps: list[Node], repeat: Repeat) -> None:

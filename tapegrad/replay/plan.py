@@ -2,7 +2,8 @@
 
 A value that has no compiled form (a callback, an op of complex numbers) is computed from tensors,
 as without a recording. What it needs is computed by the region before it, what is computed from it
-by one after it. A program without such values is one region.
+by one after it. A program without such values is one region, if its text is not too long: the time
+to compile a function grows faster than its length.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tapegrad.replay.compiled import Region
 from tapegrad.replay.eager_steps import computed
 from tapegrad.replay.forms import BLOCKS, Form, form_of
 from tapegrad.replay.program import Program
-from tapegrad.replay.writer import Writer
+from tapegrad.replay.writer import TooLongError, Writer
 
 Values = dict[Node, Any]
 
@@ -258,12 +259,40 @@ class _Split:
             nodes = [n for n in self.program.nodes if self.number[n] == number and n not in python]
             outputs = [node for node in nodes if node in needed]
             if outputs:
-                program, reads = self._region(nodes, outputs)
-                steps.append(CompiledStep(program, reads, outputs))
+                steps += self._compiled(nodes, outputs)
             if number < len(self.eager):
                 node = self.eager[number]
                 steps.append(EagerStep(node, self.parts.get(node, []), self.program.bodies))
         return steps
+
+    def _compiled(self, nodes: list[Node], outputs: list[Node]) -> list[CompiledStep | EagerStep]:
+        """Return the region that computes some values, or several that are not too long."""
+        program, reads = self._region(nodes, outputs)
+        try:
+            return [CompiledStep(program, reads, outputs)]
+        except TooLongError:
+            first, second = self._halves(nodes)
+            if not second:
+                raise
+        read = {*outputs, *(node for own in second for node in own.inputs())} - {*second}
+        known = {*second}
+        return [
+            *self._compiled(first, [node for node in first if node in read]),
+            *self._compiled(second, [node for node in outputs if node in known]),
+        ]
+
+    def _halves(self, nodes: list[Node]) -> tuple[list[Node], list[Node]]:
+        """Return the first half of some values, and the others with the views that they read."""
+        half = {*nodes[: len(nodes) // 2]}
+        half |= {node for node in nodes if node.name == "item" and node.args[0] in half}
+        second = [node for node in nodes if node not in half]
+        read = {read for node in second for read in node.inputs()}
+        views = []
+        for node in reversed(nodes):
+            if node in half and node in read and form_of(node) is Form.VIEW:
+                views.append(node)
+                read.update(node.inputs())
+        return [node for node in nodes if node in half], [*reversed(views), *second]
 
 
 def _input(node: Node) -> Node:

@@ -11,6 +11,8 @@ from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tapegrad.eager.nodes import Node, nodes_in
 from tapegrad.replay.program import key_of
 
@@ -63,6 +65,8 @@ def longest_repeat(nodes: list[Node], needed: Container[Node]) -> Repeat | None:
     values = _Values(nodes)
     best: Repeat | None = None
     for period in range(1, min(len(nodes) // LEAST, LONGEST) + 1):
+        if values.longest_run(period) < LEAST * period:
+            continue
         place = period
         while place < len(nodes):
             first = place
@@ -92,13 +96,21 @@ class _Values:
         self.nodes = nodes
         self.places = {node: place for place, node in enumerate(nodes)}
         self.inputs = [list(nodes_in(node.args)) for node in nodes]
-        self.forms = [
+        known: dict[Any, int] = {}  # the numbers of forms
+        forms = [
             (node.name, node.op, _without_nodes(node.args), key_of(node.parameters))
             for node in nodes
         ]
+        self.numbers = np.array([known.setdefault(form, len(known)) for form in forms], np.int64)
         self.readers: dict[Node, int] = {}  # the last of each value
         for place, read in enumerate(self.inputs):
             self.readers |= dict.fromkeys(read, place)
+
+    def longest_run(self, period: int) -> int:
+        """Return how many values in a row have the same form as those a period before them."""
+        other = np.flatnonzero(self.numbers[period:] != self.numbers[:-period])
+        ends = np.concatenate(([-1], other, [len(self.nodes) - period]))
+        return int(np.diff(ends).max()) - 1
 
     def moves(self, place: int, period: int) -> list[bool] | None:
         """Return which inputs of a value are as far before it as those of an earlier one.
@@ -118,7 +130,7 @@ class _Values:
 
         With `is_next`, that one is computed in the same way from the one before it, too.
         """
-        if self.forms[place] != self.forms[place - period]:
+        if self.numbers[place] != self.numbers[place - period]:
             return False
         moves = self.moves(place, period)
         return moves is not None and (not is_next or moves == self.moves(place - period, period))

@@ -14,6 +14,8 @@ from tapegrad.replay.forms import Form, check_dtype, form_of, kind_of, number, p
 from tapegrad.replay.program import Program
 
 SHORT = 4  # extents up to this are constants
+_DIGITS = 5  # characters of a float, up to which it is written where it is used
+_SMALL = 16  # integers up to this are
 Lines = dict[int, list[str]]
 
 
@@ -30,7 +32,7 @@ class Text:
     lines
         The lines of its body.
     constants
-        The arrays that are arguments after those of the program.
+        The arrays and numbers that are arguments after those of the program.
     names
         The names of arguments, stored arrays and numbers.
     forms
@@ -41,6 +43,8 @@ class Text:
         How often each value is read, by others or as a result.
     nests
         How many loop nests it has.
+    nest_of
+        The numbers of those that compute values, from 1.
     """
 
     def __init__(self, program: Program) -> None:
@@ -51,6 +55,7 @@ class Text:
         self.stored: set[Node] = set()
         self.reads: Counter[Node] = Counter()
         self.nests = 0
+        self.nest_of: dict[Node, int] = {}
         self._depth = 1
         self._count = 0
         self._extents: dict[int, str] = {}
@@ -75,7 +80,23 @@ class Text:
     def constant(self, array: Any) -> str:
         """Return the text of a constant: a number, or an argument, one for equal arrays."""
         if array.ndim == 0 and array.dtype in (np.float64, np.int64, np.bool_):
-            return number(array.item())
+            return self.number(array.item())
+        return self._given(array)
+
+    def number(self, value: Any) -> str:
+        """Return the text of a number that is known: an argument, if it is a special one.
+
+        So there is one text for sizes, and numbers that were computed from them.
+        """
+        is_special = (
+            len(repr(value)) > _DIGITS and np.isfinite(value)
+            if type(value) is float
+            else type(value) is int and _SMALL < abs(value) < 1 << 63
+        )
+        return self._given(np.asarray(value)[()]) if is_special else number(value)
+
+    def _given(self, array: Any) -> str:
+        """Return the name of an argument."""
         for place, known in enumerate(self.constants):
             is_alike = known.dtype == array.dtype and known.shape == array.shape
             if is_alike and known.tobytes() == array.tobytes():

@@ -28,6 +28,10 @@ _FEW = 96  # values that are compiled as they are, even if they repeat
 _WIDE = 16  # elements from which on loops over them use vector instructions
 
 
+class TooLongError(NotRecordedError):
+    """Raised for programs whose text is too long for one function."""
+
+
 class Writer:
     """Writes the function that computes a program.
 
@@ -60,7 +64,7 @@ class Writer:
         results = [text.result(node) for node in program.outputs]
         text.line(f"return {results[0] if len(results) == 1 else ', '.join(results)}")
         if len(text.lines) > _LONGEST:
-            raise NotRecordedError(
+            raise TooLongError(
                 f"{len(text.lines)} lines of code would take long to compile; write long loops "
                 "with tapegrad.scan or fori_loop, or in a function for tapegrad.njit"
             )
@@ -135,24 +139,40 @@ class Writer:
             by_stage.setdefault(self.stage[node], []).append(node)
         for stage in sorted(by_stage):
             groups: dict[tuple[int, ...], list[Node]] = {}
+            numbers: list[Node] = []  # that arrays of this stage may be computed from
             for node in by_stage[stage]:
                 form = self.text.forms[node]
-                if form is Form.VIEW:
-                    if node.name == "reshape":
-                        write_reshape(self.text, node)
-                elif form is Form.ROWS:
-                    write_rows(self.text, node)
-                elif form is Form.CALL and node.dtype is None:
-                    write_several(self.text, node, self._parts.get(node, []))
-                elif form is Form.CALL:
-                    write_call(self.text, node)
-                elif form is Form.BLOCK:
-                    self._block(node)
-                elif form is not Form.PART:
+                if self._is_number(node):
+                    numbers.append(node)
+                elif form in (Form.MAP, Form.SUM):
                     over = node.args[0].shape if form is Form.SUM else node.shape
                     groups.setdefault(over, []).append(node)
+                else:
+                    self._nest((), numbers)
+                    numbers = []
+                    self._whole(node)
+            self._nest((), numbers)
             for shape, values in groups.items():
                 self._nest(shape, values)
+
+    def _whole(self, node: Node) -> None:
+        """Write what computes a value that is not computed element by element."""
+        form = self.text.forms[node]
+        if form is Form.VIEW:
+            if node.name == "reshape":
+                write_reshape(self.text, node)
+        elif form is Form.ROWS:
+            write_rows(self.text, node)
+        elif form is Form.CALL and node.dtype is None:
+            write_several(self.text, node, self._parts.get(node, []))
+        elif form is Form.CALL:
+            write_call(self.text, node)
+        elif form is Form.BLOCK:
+            self._block(node)
+
+    def _is_number(self, node: Node) -> bool:
+        """Whether a value is a number that is computed from numbers."""
+        return self.text.forms[node] is Form.MAP and not node.shape
 
     def _plan(self, nodes: list[Node], needed: set[Node]) -> None:
         """Find the stage of every value, and which values are stored."""
@@ -167,7 +187,7 @@ class Writer:
             elif form is Form.SUM and inputs and forms[inputs[0]] is Form.MAP and inputs[0].shape:
                 stage = self.stage[inputs[0]]
             self.stage[node] = stage
-            ready[node] = stage + (form in (Form.MAP, Form.SUM))
+            ready[node] = stage + (form in (Form.MAP, Form.SUM) and not self._is_number(node))
         self.text.stored |= {node for node in needed if forms[node] is Form.MAP}
         for user in nodes:
             for node in user.inputs():

@@ -23,6 +23,7 @@ from tapegrad.tape.owner import Owner, inputs_of, op_and_flags
 
 _FLAGS = {FREED: "freed", PYTHON: "python", NARY: "nary", SAVES: "saves", NUMBERS: "numbers"}
 DRAWN_AT_MOST = 2000
+GIVEN = {"shape": "box", "style": "filled", "fillcolor": "#dbe9f6"}  # what is not computed
 
 
 def slot_name(slot: int) -> str:
@@ -63,6 +64,23 @@ def dump(records: np.ndarray) -> str:
     return "\n".join(lines)
 
 
+def new_graph(title: str) -> Any:
+    """Return a `graphviz.Digraph` to draw values in.
+
+    Raises
+    ------
+    ImportError
+        If graphviz is not installed.
+    """
+    try:
+        import graphviz
+    except ImportError:
+        raise ImportError(
+            "draw needs graphviz; install it with: pip install 'tapegrad[draw]'"
+        ) from None
+    return graphviz.Digraph(title, node_attr={"fontname": "Helvetica", "fontsize": "10"})
+
+
 def draw(own: Owner | None) -> Any:
     """Draw the records that an owner depends on, newest at the bottom.
 
@@ -83,15 +101,9 @@ def draw(own: Owner | None) -> Any:
     ValueError
         If there is nothing to draw, or too much.
     """
-    try:
-        import graphviz
-    except ImportError:
-        raise ImportError(
-            "draw needs graphviz; install it with: pip install 'tapegrad[draw]'"
-        ) from None
+    graph = new_graph("tape")
     if own is None:
         raise ValueError("draw: the tensor was not recorded (it does not require grad)")
-    graph = graphviz.Digraph("tape", node_attr={"fontname": "Helvetica", "fontsize": "10"})
     seen: set[int] = set()
     stack = [own]
     while stack:
@@ -105,9 +117,7 @@ def draw(own: Owner | None) -> Any:
         shown = aval_name(own[OWN_AVAL])
         name = slot_name(slot)
         if slot >= LEAF_CLOCK:
-            graph.node(
-                name, f"leaf {name}\n{shown}", shape="box", style="filled", fillcolor="#dbe9f6"
-            )
+            graph.node(name, f"leaf {name}\n{shown}", **GIVEN)
             continue
         op = OPS.ops[op_and_flags(own)[0]].name
         graph.node(name, f"{op}\n{name}: {shown}", shape="ellipse")

@@ -12,6 +12,10 @@ from numba.core import cgutils
 from numba.extending import intrinsic, overload
 from numba.np import arrayobj
 
+from tapegrad.transform.blas import add_matrix_vector as add_matrix_vector
+from tapegrad.transform.blas import add_product as add_product
+from tapegrad.transform.blas import add_products_nt as add_products_nt
+from tapegrad.transform.blas import add_products_tn as add_products_tn
 from tapegrad.transform.cache.machine_code import jit, passive
 from tapegrad.transform.errors import UnequalExtentsError as UnequalExtentsError
 from tapegrad.transform.tape_memory.buffer import enlarged as enlarged

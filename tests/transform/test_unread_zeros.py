@@ -194,3 +194,76 @@ def test_gradients_of_steps():
     for steps in (0, 1, 2, 7):
         wanted = [(rates(x + h * e, steps) - rates(x - h * e, steps)) / (2 * h) for e in np.eye(5)]
         np.testing.assert_allclose(gradient(x, steps), wanted, rtol=1e-7)
+
+
+def rows_if_they_matter(before="", inner="m[i, j] += t", test="runtime.matters(t)", after=""):
+    """Loops over the elements of a matrix, of which the inner one runs if a number is not 0."""
+    return textwrap.dedent(
+        f"""
+        m = np.zeros((n, p))
+        for i in range(n - 1, -1, -1):
+            t = s
+            {before or "pass"}
+            if {test}:
+                for j in range(p):
+                    {inner}
+        {after}
+        """
+    )
+
+
+@pytest.mark.parametrize("after", ["", "s = m[0, 0]"])
+def test_rows_that_are_set_to_zero_where_a_loop_does_not_run(after):
+    found = after_removal(rows_if_they_matter(after=after))
+    assert "np.empty((n, p))" in found
+    assert "m[i, j] = t" in found
+    assert "else:\n            runtime.clear(m[i])" in found
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"before": "s = m[i, 0]"},
+        {"before": "i = 0"},
+        {"before": "for k in range(p): s += k"},
+        {"test": "t > 0.0"},
+        {"inner": "m[i, 0] += t"},
+        {"inner": "m[j, i] += t"},
+        {"inner": "m[i, j] += m[i, 0]"},
+        {"inner": "if t > s: m[i, j] += t"},
+    ],
+)
+def test_rows_that_are_not_set(options):
+    assert "np.empty" not in after_removal(rows_if_they_matter(**options))
+
+
+def test_gradients_where_cotangents_of_rows_are_zero():
+    @tg.njit
+    def loss(x, w):
+        n, p = x.shape
+        left, right = np.empty((n, p)), np.empty((n, p))
+        for i in range(n):
+            for j in range(p):
+                left[i, j] = x[i, j] * w[j]
+                right[i, j] = np.sin(x[i, j])
+        total = 0.0
+        for i in range(n):
+            s = 0.0
+            for j in range(p):
+                s += (left[i, j] + right[i, j] * w[j]) ** 2
+            if i % 3 != 1:
+                total += s * w[0]
+        return total
+
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=(7, 20)), rng.normal(size=20)
+
+    def value(x, w):
+        rows = tg.sum((x * w + tg.sin(x) * w) ** 2, axis=1)
+        return tg.sum(rows[np.arange(7) % 3 != 1]) * w[0]
+
+    for _ in range(2):  # with memory that was used before
+        for own, other in zip(
+            tg.grad(loss, (0, 1))(x, w), tg.grad(value, (0, 1))(x, w), strict=True
+        ):
+            np.testing.assert_allclose(own, other, rtol=1e-12, atol=1e-12)

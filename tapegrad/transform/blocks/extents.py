@@ -54,7 +54,18 @@ class Extents:
 
     def known(self, texts: Index) -> Index:
         """Return extents with what they are in place of names."""
-        return tuple(self._names.get(text, text) for text in texts)
+        return tuple(self._known(self._names.get(text, text)) for text in texts)
+
+    def _known(self, text: str) -> str:
+        """Return what the function that this one was made from says of an extent."""
+        name, is_of_array, axis = text.removesuffix("]").partition(".shape[")
+        if self.facts.extents is None or name not in self._fixed:
+            return text
+        if is_of_array:
+            key = self.facts.extents.of(name, int(axis)) if name in self.facts.kinds else None
+        else:
+            key = self.facts.extents.of_number(ast.Name(name, ast.Load()))
+        return text if key is None else repr(key)
 
     def of_zeros(self, call: ast.expr) -> Index:
         """Return the extents of the zeros that a call makes; none if it makes no zeros."""

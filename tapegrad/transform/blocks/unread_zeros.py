@@ -8,7 +8,8 @@ loop adds to each element before anything else happens to the array, it sets the
         k_bar[i] += a_bar                       k_bar[i] = a_bar
 
 A cotangent becomes 0 when what computed the element is reversed, for what the element was before.
-If it was nothing before, nothing reads that 0.
+If it was nothing before, nothing reads that 0. Where the loop does not run because a cotangent is
+0, the elements that it would set are set to 0.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from dataclasses import dataclass
 from tapegrad.transform.blocks.extents import Extents, Index
 from tapegrad.transform.blocks.holding import Flow
 from tapegrad.transform.frontend.liveness import assigned, live
+from tapegrad.transform.frontend.source import MATTERS
 from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.independence.uses import Facts
 from tapegrad.transform.kinds import is_array
@@ -160,7 +162,9 @@ class _Removal:
         """Let a loop that adds to all elements set them if it uses them first."""
         place = next(iter(self.touching(site)), site.place)
         node, between = site.block[place], site.block[site.place : place + 1]
-        nest = nest_of(node)
+        nest, test, outer = nest_of(node), None, ()
+        if nest is None:
+            nest, test, outer = guarded_nest_of(node)
         if nest is None or self.extents.known(nest.extents) != self.extents.known(site.shape):
             return False
         if site.uses(node) > 1:
@@ -172,6 +176,9 @@ class _Removal:
             if is_sum and index_of(inner.target, site.array) == nest.targets:
                 text = f"{ast.unparse(inner.target)} = {ast.unparse(inner.value)}"
                 nest.body[at] = ast.parse(text).body[0]
+                if test is not None:
+                    skipped = f"runtime.clear({site.array}[{', '.join(outer)}])"
+                    test.orelse += ast.parse(skipped).body
                 maker = ast.unparse(site.call.func).replace("zeros", "empty")
                 site.call.func = ast.parse(maker, mode="eval").body
                 return True
@@ -218,20 +225,51 @@ class _Removal:
 
 def nest_of(node: ast.stmt) -> Nest | None:
     """Return the loops that a statement is, None for other statements."""
+    targets, extents, body = _loops([node])
+    return _nest(targets, extents, body, body)
+
+
+def guarded_nest_of(node: ast.stmt) -> tuple[Nest | None, ast.If | None, Index]:
+    """Return loops of which the inner ones run if a cotangent matters.
+
+    Also return the statement with this test, and the targets of the loops around it.
+    """
+    targets, extents, body = _loops([node])
+    last = body[-1]
+    if not isinstance(last, ast.If) or not isinstance(last.test, ast.Call):
+        return None, None, ()
+    if not all(ast.unparse(other).startswith("runtime.clear(") for other in last.orelse):
+        return None, None, ()
+    if ast.unparse(last.test.func) != MATTERS or any(map(blocks_of, body[:-1])):
+        return None, None, ()
+    inner_targets, inner_extents, inner = _loops(last.body)
+    own = [*body[:-1], *inner]
+    nest = _nest([*targets, *inner_targets], [*extents, *inner_extents], inner, own)
+    return (nest, last, tuple(targets)) if inner_targets else (None, None, ())
+
+
+def _loops(body: list[ast.stmt]) -> tuple[list[str], list[str], list[ast.stmt]]:
+    """Return the targets and extents of loops that contain nothing else, and what is in them."""
     targets: list[str] = []
     extents: list[str] = []
-    body = [node]
     while len(body) == 1 and isinstance(body[0], ast.For):
         loop = body[0]
         extent = extent_of(loop.iter)
         if extent is None or not isinstance(loop.target, ast.Name) or loop.orelse:
-            return None
+            break
         targets.append(loop.target.id)
         extents.append(extent)
         body = loop.body
-    if not targets or set(targets) & set(assigned(body)) or any(map(blocks_of, body)):
+    return targets, extents, body
+
+
+def _nest(
+    targets: list[str], extents: list[str], body: list[ast.stmt], own: list[ast.stmt]
+) -> Nest | None:
+    """Return loops, None if the statements `own` inside of them are not simple."""
+    if not targets or set(targets) & set(assigned(own)) or any(map(blocks_of, body)):
         return None
-    if any(isinstance(inner, (ast.Break, ast.Continue, ast.Return)) for inner in body):
+    if any(isinstance(inner, (ast.Break, ast.Continue, ast.Return)) for inner in own):
         return None
     return Nest(tuple(targets), tuple(extents), body)
 

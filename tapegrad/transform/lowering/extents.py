@@ -75,8 +75,9 @@ class Extents:
         if isinstance(expr, ast.Subscript):
             return self.of_part(expr, axis)
         if isinstance(expr, (ast.BinOp, ast.UnaryOp)):
-            is_product = isinstance(expr, ast.BinOp) and isinstance(expr.op, ast.MatMult)
-            return None if is_product else self._of_broadcast(expr, axis)
+            if isinstance(expr, ast.BinOp) and isinstance(expr.op, ast.MatMult):
+                return self._of_product([expr.left, expr.right], axis)
+            return self._of_broadcast(expr, axis)
         if not isinstance(expr, ast.Call):
             return None
         if isinstance(expr.func, ast.Attribute):
@@ -87,6 +88,8 @@ class Extents:
         if not isinstance(expr.func, ast.Name) or not expr.args:
             return None
         callee, first = self.statics.get(expr.func.id), expr.args[0]
+        if callee is np.dot or getattr(callee, "tapegrad_rule", "") == "stacked_product":
+            return self._of_product(expr.args, axis) if not expr.keywords else None
         if isinstance(callee, np.ufunc) and callee.signature is None:
             return self._of_broadcast(expr, axis) if not expr.keywords else None
         if any(callee is function for function in _LIKE):
@@ -97,6 +100,14 @@ class Extents:
         if callee is np.array:
             return self._of_literal(first, axis)
         return None
+
+    def _of_product(self, factors: list[ast.expr], axis: int) -> Key | None:
+        """Return the key of an axis of the products of two matrices, or of two stacks of them."""
+        names = [factor.id for factor in factors if isinstance(factor, ast.Name)]
+        ndims = [getattr(self.types.get(name), "ndim", 0) for name in names]
+        if ndims not in ([2, 2], [3, 3]):
+            return None
+        return self.of(names[axis == ndims[0] - 1], axis)
 
     def _of_literal(self, items: ast.expr, axis: int) -> Key | None:
         """Return the key of an axis of an array of the items of lists."""

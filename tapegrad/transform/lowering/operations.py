@@ -186,7 +186,8 @@ def _call_rule(lowering: Lowerer, expr: ast.Call, kind: Any) -> Rule:
     callee = lowering.statics.get(expr.func.id)
     if callee is None:
         callee = callees.function_of(lowering.type_of(expr.func))
-    found = callees.find(lowering, callee, expr, kind)
+    found = _asked(lowering, getattr(callee, "tapegrad_rule", ""), expr, expr.args, kind)
+    found = found or callees.find(lowering, callee, expr, kind)
     if found is not None:
         return found
     if callees.writes_argument(callee, expr):

@@ -50,7 +50,7 @@ class Spec:
 
 
 SPECS: dict[str, Spec] = {}
-FUNCTIONS: dict[str, Callable[[Request], Any]] = {}  # by their names in NumPy
+FUNCTIONS: dict[str, Callable[[Request], Any]] = {}  # by their names, in NumPy or here
 PARAMETERS: dict[str, tuple[str, ...]] = {}
 ADDITIONS: list[Any] = []
 _GENERATED: list[str] = []  # texts of derivatives that follow from declarations
@@ -97,7 +97,8 @@ def declare(
 def _tangent(name: str, argument: str, value: str) -> None:
     """Generate the jvp of a linear argument: the value with the tangent in place of it."""
     text = re.sub(rf"\b{argument}\b", f"{argument}_dot", value)
-    reads = [n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name) and n.id != "np"]
+    given = {*SPECS[name].arguments, f"{argument}_dot"}
+    reads = [n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name) and n.id in given]
     _generate(f"{name}_jvp_{argument}", reads, f"return {text}")
 
 
@@ -165,6 +166,13 @@ def ruled(function: Any, vjp: Any, jvp: Any) -> None:
     """Give a compiled function rules, as `Function.defvjp` and `defjvp` do for users."""
     function.rule_vjp = vjp
     function.rule_jvp = jvp
+
+
+def named_function(function: Any) -> Any:
+    """Let calls of a compiled function of this package have the rule of its name (a decorator)."""
+    function.tapegrad_rule = function.__name__
+    _PARTIALS[function.__name__] = function
+    return function
 
 
 def understands(*names: str) -> Callable[[Any], Any]:

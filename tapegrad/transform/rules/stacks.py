@@ -1,0 +1,35 @@
+"""Products of stacks of matrices."""
+
+# mypy: disable-error-code="no-untyped-def"
+from __future__ import annotations
+
+import numpy as np
+
+from tapegrad.transform.cache.machine_code import jit
+from tapegrad.transform.rules.array_specs import declare, derivative, named_function
+from tapegrad.transform.rules.linear_algebra import add_product_22
+from tapegrad.transform.tape_memory.pool import empty
+
+declare("stacked_product", "x", "y", linear=("x", "y"), value="stacked_product(x, y)")
+
+
+@named_function
+@jit
+def stacked_product(x, y):
+    """Return the products of the matrices of two stacks of floats."""
+    out = empty((x.shape[0], x.shape[1], y.shape[2]))
+    for k in range(x.shape[0]):
+        np.dot(x[k], y[k], out[k])
+    return out
+
+
+@derivative
+def stacked_product_vjp_x(x_bar, y, g):
+    for k in range(g.shape[0]):
+        add_product_22(x_bar[k], g[k], y[k].T)
+
+
+@derivative
+def stacked_product_vjp_y(x, y_bar, g):
+    for k in range(g.shape[0]):
+        add_product_22(y_bar[k], x[k].T, g[k])

@@ -1,0 +1,185 @@
+"""How values are divided among loops and functions: what one loop computes, and what is split."""
+
+import numpy as np
+import pytest
+from interpreted import assert_equal, interpret
+
+import tapegrad as tg
+
+RNG = np.random.default_rng(0)
+FACTORS = [
+    ((3,), (3,)),
+    ((5, 2), (2,)),
+    ((2,), (2, 7)),
+    ((5, 3), (3, 4)),
+    ((6, 5, 2), (2, 3)),
+    ((6, 5, 2), (6, 2, 3)),
+    ((1, 5, 2), (6, 2, 3)),
+    ((4,), (6, 4, 3)),
+    ((6, 5, 4), (4,)),
+    ((2, 6, 5, 1), (6, 1, 3)),
+]
+
+
+@pytest.fixture(autouse=True)
+def _interpreted(request, monkeypatch):
+    if request.node.get_closest_marker("compiled") is None:
+        interpret(monkeypatch)
+
+
+def recorded(function, *args):
+    """What was recorded for some arguments: it is compiled."""
+    jitted = tg.jit(function)
+    found = jitted._recorded(jitted._arguments(args, {}))
+    assert found.plan is not None, found.reason
+    return found
+
+
+def text_of(function, *args):
+    return recorded(function, *args).text()
+
+
+def test_numbers_that_are_computed_do_not_divide_loops():
+    def price(x, rate):
+        discount = tg.exp(-rate)
+        return tg.sum(tg.sqrt(x) - discount * tg.exp(x))
+
+    assert "1 loop nests" in text_of(price, np.ones(20), 0.1)
+    assert_equal(tg.jit(price)(np.arange(3.0), 0.1), price(tg.tensor(np.arange(3.0)), 0.1).item())
+
+
+def test_numbers_between_functions_of_arrays():
+    def f(x):
+        top = tg.max(x) * 2.0
+        ordered = tg.sort(x * top)
+        low = ordered[0] - top
+        return tg.sum(ordered * low) + tg.max(ordered + low)
+
+    x = RNG.normal(size=6)
+    assert_equal(tg.jit(f)(x), f(tg.tensor(x)).item())
+
+
+@pytest.mark.parametrize("shapes", FACTORS)
+def test_products_of_few_terms_are_computed_by_loops(shapes):
+    def product(x, y):
+        return x @ y
+
+    x, y = (RNG.normal(size=shape) for shape in shapes)
+    found = text_of(product, x, y)
+    assert "dot" not in found
+    assert "stacked_product" not in found
+    assert_equal(tg.jit(product)(x, y), x @ y)
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("shapes", FACTORS)
+def test_gradients_of_products_of_few_terms(shapes):
+    def loss(x, y):
+        return tg.sum(tg.sin(x @ y) * 1.5)
+
+    x, y = (RNG.normal(size=shape) for shape in shapes)
+    found = tg.grad(tg.jit(loss), (0, 1))(x, y)
+    for own, other in zip(found, tg.grad(loss, (0, 1))(x, y), strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("shapes", "call"), [(((6, 5, 8), (6, 8, 3)), "stacked_product(")])
+def test_products_of_many_terms_are_calls(shapes, call):
+    x, y = (RNG.normal(size=shape) for shape in shapes)
+    assert call in text_of(lambda x, y: x @ y, x, y)
+
+
+def test_many_products_are_not_spelt_out():
+    def powers(x):
+        for k in range(30):
+            x = tg.tanh(x @ x) + float(k) * 0.1 * x[::-1]
+        return x
+
+    assert "np.dot" in text_of(powers, np.eye(3))
+
+
+@pytest.mark.compiled
+def test_derivatives_of_stacked_products():
+    def loss(x, y):
+        return tg.sum(tg.sin(x @ y) ** 2)
+
+    x, y = RNG.normal(size=(3, 14, 9)), RNG.normal(size=(3, 9, 12))
+    jitted = tg.jit(loss)
+    for own, other in zip(tg.grad(jitted, (0, 1))(x, y), tg.grad(loss, (0, 1))(x, y), strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-12, atol=1e-12)
+    direction = RNG.normal(size=x.shape)
+    np.testing.assert_allclose(
+        tg.jit(tg.hvp(loss))(x, y, direction), tg.hvp(loss)(x, y, direction), rtol=1e-10, atol=1e-10
+    )
+    own = tg.jit(tg.jvp(loss, (0, 1)))(x, y, direction, 2.0 * y)
+    np.testing.assert_allclose(own, tg.jvp(loss, (0, 1))(x, y, direction, 2.0 * y), rtol=1e-12)
+
+
+class TestNumbers:
+    def test_sizes_and_long_numbers_are_arguments(self):
+        def loss(x):
+            return tg.mean(x * 0.123456) + x.shape[0] * tg.sum(x) * 0.5
+
+        texts = [recorded(loss, np.ones(n)).plan.region.text for n in (50, 70)]
+        assert texts[0] == texts[1]
+        assert " * 0.5" in texts[0]
+        for n in (50, 70):
+            x = RNG.normal(size=n)
+            assert_equal(tg.jit(loss)(x), loss(tg.tensor(x)).item())
+
+    @pytest.mark.parametrize("value", [0.0, -0.0, np.inf, -np.inf, np.nan, 2**70, -17, 1e300])
+    def test_special_numbers(self, value):
+        x = np.array([0.5, -2.0, 0.0])
+
+        def shifted(x):
+            return x + value, value - x, x * value
+
+        with np.errstate(invalid="ignore"):
+            expected = shifted(tg.tensor(x))
+        for own, other in zip(tg.jit(shifted)(x), expected, strict=True):
+            assert_equal(own, other.numpy())
+
+    def test_exponents_are_no_arguments(self):
+        assert "** 17" in text_of(lambda x: x**17, np.ones(3))
+
+
+def many_steps(x, count=300):
+    """Steps of which no two are alike, so that they do not become a loop."""
+    values = [x]
+    for k in range(count):
+        last = values[-1]
+        earlier = values[max(0, len(values) - 2 - k % 7)]
+        values.append(tg.sin(last[::-1] * (1.0 + 0.001 * k)) + 0.1 * earlier)
+    return tg.sum(values[-1])
+
+
+def test_long_programs_are_several_functions():
+    x = RNG.normal(size=5)
+    found = recorded(many_steps, x)
+    assert len(found.plan.steps) > 1
+    assert found.region is None
+    assert max(step.region.text.count("\n") for step in found.plan.steps) <= 605
+    assert_equal(tg.jit(many_steps)(x), many_steps(tg.tensor(x)).item())
+
+
+def test_several_results_stay_together_in_long_programs():
+    def f(x):
+        total = tg.zeros(())
+        for k in range(120):
+            values, vectors = tg.linalg.eigh(x + x.T + 0.01 * k * tg.eye(3))
+            total = total + tg.sum(values[::-1] * (k + 0.5)) + tg.sum(vectors**2)
+            x = x * 0.9 + 0.01 * vectors @ vectors.T
+        return total
+
+    x = RNG.normal(size=(3, 3))
+    assert len(recorded(f, x).plan.steps) > 1
+    np.testing.assert_allclose(tg.jit(f)(x), f(tg.tensor(x)).item(), rtol=1e-10)
+
+
+@pytest.mark.compiled
+def test_gradients_of_long_programs():
+    x = RNG.normal(size=5)
+    value, gradient = tg.value_and_grad(tg.jit(many_steps))(x)
+    expected = tg.value_and_grad(many_steps)(x)
+    np.testing.assert_allclose(value, expected[0], rtol=1e-12)
+    np.testing.assert_allclose(gradient, expected[1], rtol=1e-9, atol=1e-12)

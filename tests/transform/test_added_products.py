@@ -1,0 +1,105 @@
+"""Products that BLAS adds to arrays: factors in any order in memory, and parts of larger arrays."""
+
+import numba
+import numpy as np
+import pytest
+
+import tapegrad as tg
+from tapegrad.transform import blas
+
+EXTENTS = [(1, 1, 1), (2, 3, 4), (1, 40, 40), (40, 1, 40), (40, 40, 1), (13, 17, 19), (3, 0, 400)]
+
+
+@numba.njit
+def add_product(out, x, y):
+    """Call the compiled function."""
+    blas.add_product(out, x, y)
+
+
+@numba.njit
+def add_matrix_vector(out, x, y):
+    """Call the compiled function."""
+    blas.add_matrix_vector(out, x, y)
+
+
+def layouts(rows, columns, rng):
+    """Yield matrices of an extent that lie in memory in different ways."""
+    wide = rng.normal(size=(2 * rows + 1, 2 * columns + 1))
+    yield rng.normal(size=(rows, columns))
+    yield rng.normal(size=(columns, rows)).T
+    yield wide[:rows, 1 : columns + 1]
+    yield wide.T[: 2 * columns, : 2 * rows][:columns, :rows].T
+    yield wide[: 2 * rows : 2, : 2 * columns : 2]
+    yield wide[:rows, :columns][::-1, ::-1]
+    yield np.broadcast_to(rng.normal(size=(1, columns)), (rows, columns))
+
+
+@pytest.mark.parametrize("extents", EXTENTS)
+def test_products_of_matrices(extents):
+    rng = np.random.default_rng(0)
+    rows, terms, columns = extents
+    for x in layouts(rows, terms, rng):
+        for y in layouts(terms, columns, rng):
+            out = rng.normal(size=(rows, columns))
+            expected = out + x @ y
+            add_product(out, x, y)
+            np.testing.assert_allclose(out, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("extents", EXTENTS)
+def test_what_they_are_added_to_lies_in_any_order(extents):
+    rng = np.random.default_rng(1)
+    rows, terms, columns = extents
+    x, y = rng.normal(size=(rows, terms)), rng.normal(size=(terms, columns))
+    for out in layouts(rows, columns, rng):
+        if out.flags.writeable:
+            expected = out + x @ y
+            add_product(out, x, y)
+            np.testing.assert_allclose(out, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("extents", [(1, 1), (2, 3), (1, 2000), (2000, 1), (50, 40), (0, 5)])
+def test_products_with_vectors(extents):
+    rng = np.random.default_rng(2)
+    rows, columns = extents
+    for x in layouts(rows, columns, rng):
+        for step in (1, 2, -1):
+            out, y = rng.normal(size=2 * rows)[::step][:rows], rng.normal(size=2 * columns)[::step]
+            expected = out + x @ y[:columns]
+            add_matrix_vector(out, x, y[:columns])
+            np.testing.assert_allclose(out, expected, rtol=1e-12, atol=1e-12)
+
+
+@tg.njit
+def energy(x, y, v):
+    """Products of matrices and vectors."""
+    return (
+        np.sum(np.sin(np.dot(x, y)))
+        + np.sum(np.cos(x @ v))
+        + np.sum(np.cos(v[: x.shape[0]] @ x))
+        + np.sum(np.cos(x.T @ x))
+    )
+
+
+def same_energy(x, y, v):
+    """The same, op by op."""
+    return (
+        tg.sum(tg.sin(x @ y))
+        + tg.sum(tg.cos(x @ v))
+        + tg.sum(tg.cos(v[: x.shape[0]] @ x))
+        + tg.sum(tg.cos(x.T @ x))
+    )
+
+
+@pytest.mark.parametrize("extents", [(3, 4, 5), (20, 30, 40)])
+def test_gradients_of_products(extents):
+    rng = np.random.default_rng(3)
+    rows, terms, columns = extents
+    args = [rng.normal(size=shape) for shape in ((rows, terms), (terms, columns), terms)]
+    directions = [rng.normal(size=arg.shape) for arg in args]
+    found = tg.grad(energy, (0, 1, 2))(*args)
+    expected = tg.grad(same_energy, (0, 1, 2))(*args)
+    for own, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-12, atol=1e-12)
+    twice = tg.hvp(energy, 0)(*args, directions[0])
+    np.testing.assert_allclose(twice, tg.hvp(same_energy, 0)(*args, directions[0]), rtol=1e-10)
