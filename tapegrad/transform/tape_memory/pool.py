@@ -32,7 +32,6 @@ from tapegrad.transform.cache.machine_code import jit
 LEAST = 1 << 20  # bytes of a large array
 MOST = 1 << 29  # bytes that wait at the same time
 PLACES = 64
-_LEAST_FLOATS = LEAST // 8
 _SYMBOL = "tapegrad_pool"
 _WORD = ir.IntType(64)
 _POINTER = ir.IntType(8).as_pointer()
@@ -180,35 +179,72 @@ def _give():
 # -- arrays ----------------------------------------------------------------------------------------
 
 
-@intrinsic
-def _vector(typingctx, size):
-    """Return a vector of floats with memory of the pool."""
-    kind = types.Array(types.float64, 1, "C")
+def _maker(is_cleared: bool):
+    """Return an intrinsic that makes an array of floats: it needs no function of its own."""
 
-    def codegen(context, builder, signature, args):
-        size_in_bytes = builder.mul(args[0], ir.Constant(_WORD, 8))
-        name = "NRT_MemInfo_alloc_safe_aligned_external"
-        given = [size_in_bytes, ir.Constant(ir.IntType(32), 64), _pool_of(builder.module)]
-        of_kind = ir.FunctionType(_POINTER, [value.type for value in given])
-        function = cgutils.get_or_insert_function(builder.module, of_kind, name)
-        info = builder.call(function, given)
-        is_null = builder.icmp_unsigned("==", info, ir.Constant(_POINTER, None))
-        with builder.if_then(is_null, likely=False):
-            error = "Allocation failed (probably too large)."
-            context.call_conv.return_user_exc(builder, MemoryError, (error,))
-        data = context.nrt.meminfo_data(builder, info)
-        array = arrayobj.make_array(kind)(context, builder)
-        arrayobj.populate_array(
-            array,
-            data=builder.bitcast(data, ir.DoubleType().as_pointer()),
-            shape=cgutils.pack_array(builder, [args[0]], ty=_WORD),
-            strides=cgutils.pack_array(builder, [ir.Constant(_WORD, 8)], ty=_WORD),
-            itemsize=ir.Constant(_WORD, 8),
-            meminfo=info,
-        )
-        return array._getvalue()
+    @intrinsic
+    def make(typingctx, shape):
+        kind = types.Array(types.float64, len(shape), "C")
 
-    return kind(types.int64), codegen
+        def codegen(context, builder, signature, args):
+            given = zip(cgutils.unpack_tuple(builder, args[0]), signature.args[0], strict=True)
+            shape = [context.cast(builder, extent, of, types.int64) for extent, of in given]
+            size, strides = _size_and_strides(context, builder, shape)
+            info = _memory(context, builder, size)
+            data = context.nrt.meminfo_data(builder, info)
+            if is_cleared:
+                cgutils.memset(builder, data, size, 0)
+            array = arrayobj.make_array(kind)(context, builder)
+            arrayobj.populate_array(
+                array,
+                data=builder.bitcast(data, ir.DoubleType().as_pointer()),
+                shape=cgutils.pack_array(builder, shape, ty=_WORD),
+                strides=cgutils.pack_array(builder, strides, ty=_WORD),
+                itemsize=ir.Constant(_WORD, 8),
+                meminfo=info,
+            )
+            return array._getvalue()
+
+        return kind(shape), codegen
+
+    return make
+
+
+# arrays of a shape: with undefined elements, and of zeros
+empty, zeros = _maker(False), _maker(True)
+
+
+def _size_and_strides(context: Any, builder: Any, shape: list[Any]) -> tuple[Any, list[Any]]:
+    """Return how many bytes an array needs, and the distances in memory along its axes."""
+    size, strides = ir.Constant(_WORD, 8), []
+    is_too_large = ir.Constant(ir.IntType(1), 0)
+    for extent in reversed(shape):
+        is_negative = builder.icmp_signed("<", extent, ir.Constant(_WORD, 0))
+        with builder.if_then(is_negative, likely=False):
+            error = "negative dimensions not allowed"
+            context.call_conv.return_user_exc(builder, ValueError, (error,))
+        strides.insert(0, size)
+        found = builder.smul_with_overflow(size, extent)
+        size = builder.extract_value(found, 0)
+        is_too_large = builder.or_(is_too_large, builder.extract_value(found, 1))
+    with builder.if_then(is_too_large, likely=False):
+        error = "array is too big; `arr.size * arr.dtype.itemsize` is larger than the maximum"
+        context.call_conv.return_user_exc(builder, ValueError, (error,))
+    return size, strides
+
+
+def _memory(context: Any, builder: Any, size: Any) -> Any:
+    """Return memory of the pool, as numba's runtime counts the references to it."""
+    name = "NRT_MemInfo_alloc_safe_aligned_external"
+    given = [size, ir.Constant(ir.IntType(32), 64), _pool_of(builder.module)]
+    of_kind = ir.FunctionType(_POINTER, [value.type for value in given])
+    function = cgutils.get_or_insert_function(builder.module, of_kind, name)
+    info = builder.call(function, given)
+    is_null = builder.icmp_unsigned("==", info, ir.Constant(_POINTER, None))
+    with builder.if_then(is_null, likely=False):
+        error = "Allocation failed (probably too large)."
+        context.call_conv.return_user_exc(builder, MemoryError, (error,))
+    return info
 
 
 def _pool_of(module: Any) -> Any:
@@ -217,47 +253,6 @@ def _pool_of(module: Any) -> Any:
     if found is None:
         found = cgutils.add_global_variable(module, ir.IntType(8), _SYMBOL)
         found.linkage = "external"
-    return found
-
-
-@intrinsic
-def _extents(typingctx, shape):
-    """Return a shape as a tuple of int64: literals in it have types of their own."""
-    kind = types.UniTuple(types.int64, len(shape))
-
-    def codegen(context, builder, signature, args):
-        given = zip(cgutils.unpack_tuple(builder, args[0]), signature.args[0], strict=True)
-        cast = [context.cast(builder, extent, of, types.int64) for extent, of in given]
-        return context.make_tuple(builder, kind, cast)
-
-    return kind(shape), codegen
-
-
-@jit
-def empty(shape):
-    """Return an array of floats, with undefined elements."""
-    shape = _extents(shape)
-    size = 1
-    is_valid = True
-    for extent in shape:
-        is_valid &= 0 <= extent <= 1 << 40
-        size *= extent
-    if size < _LEAST_FLOATS or not is_valid or size > 1 << 40:  # or an error
-        return np.empty(shape)
-    return _vector(size).reshape(shape)
-
-
-@jit
-def zeros(shape):
-    """Return an array of zeros."""
-    shape = _extents(shape)
-    size = 1
-    for extent in shape:
-        size *= extent
-    if size < _LEAST_FLOATS:
-        return np.zeros(shape)
-    found = empty(shape)
-    found.reshape(-1)[:] = 0.0
     return found
 
 
