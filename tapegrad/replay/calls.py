@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from tapegrad.eager.nodes import Node
 from tapegrad.eager.traced import NotRecordedError
 from tapegrad.replay.forms import (
+    Form,
     aligned,
     are_last,
     axes_of,
@@ -18,7 +20,7 @@ from tapegrad.replay.forms import (
     place_of_item,
     public_name,
 )
-from tapegrad.replay.text import Text
+from tapegrad.replay.text import Part, Text, Whole
 
 _MOST_TERMS = 200_000  # of a contraction that is written as loops
 _SEVERAL = {  # functions with several results
@@ -102,11 +104,12 @@ def _row(text: Text, node: Node, row: str) -> str:
 
 def write_call(text: Text, node: Node) -> None:
     """Write what computes an array."""
+    if node.name == "concatenate":
+        _concatenation(text, node)
+        return
     name = text.names[node] = text.fresh("z")
     if node.name == "matmul":
         _product(text, node, name)
-    elif node.name == "concatenate":
-        _concatenation(text, node, name)
     elif node.name in ("put", "put_at"):
         _assignment(text, node, name)
     elif node.name == "embed":
@@ -266,25 +269,57 @@ def _without_nodes(index: Any) -> Any:
     return index
 
 
-def _concatenation(text: Text, node: Node, name: str) -> None:
+def place_parts(text: Text, node: Node, own: Container[Node]) -> None:
+    """Let parts of a concatenation be computed in the array that it is, instead of copied.
+
+    Parameters
+    ----------
+    own
+        The values that may be: nothing outside of the section that computes them reads them.
+    """
+    (parts,) = node.args
+    axis = _axis(node)
+    whole, start = None, 0
+    for part in parts:
+        is_alone = part in own and text.forms[part] is Form.MAP and text.reads[part] == 1
+        if is_alone and part.shape and part.dtype == node.dtype:
+            if whole is None:
+                name = text.names[node] = text.fresh("z")
+                whole = Whole(name, text.empty(name, node.shape, kind_of(node)))
+            text.parts[part] = Part(whole, axis, start)
+        start += part.shape[axis]
+
+
+def _axis(node: Node) -> int:
+    """Return the axis of a concatenation of arrays."""
     (parts,) = node.args
     axis = node.parameters["axis"]
     if axis is None:
         raise NotRecordedError("a concatenation of flattened arrays")
-    axis %= len(node.shape)
-    text.line(text.empty(name, node.shape, kind_of(node)))
-    start = 0
     for part in parts:
         if not isinstance(part, Node):
             raise NotRecordedError("a concatenation with something else than arrays")
         if part.dtype != node.dtype:
             raise NotRecordedError("a concatenation of several dtypes")
+    return int(axis % len(node.shape))
 
-        def place(index: list[str], start: int = start) -> list[str]:
-            return [f"{start} + {i}" if k == axis and start else i for k, i in enumerate(index)]
 
-        def element(index: list[str], part: Node = part) -> str:
+def _concatenation(text: Text, node: Node) -> None:
+    (parts,) = node.args
+    axis = _axis(node)
+    known = next((text.parts[part].whole for part in parts if part in text.parts), None)
+    name = text.fresh("z") if known is None else known.name
+    whole = known or Whole(name, text.empty(name, node.shape, kind_of(node)))
+    for line in whole.makes():
+        text.line(line)
+    text.names[node] = name
+    start = 0
+    for node_of_part in parts:
+        part = text.parts.get(node_of_part) or Part(whole, axis, start)
+
+        def element(index: list[str], part: Node = node_of_part) -> str:
             return text.element(part, index)
 
-        text.fill(name, part.shape, element, place)
-        start += part.shape[axis]
+        if not part.is_computed:
+            text.fill(name, node_of_part.shape, element, part.place)
+        start += node_of_part.shape[axis]

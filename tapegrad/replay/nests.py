@@ -66,13 +66,24 @@ class Nest:
             args = [self._argument(arg, indent, may_vary) for arg in node.args]
             name = self.local[node] = text.fresh("v")
             self.inside.append(f"{indent}{name} = {expression(node, args)}")
-            if not self.shape:
-                text.names[node] = name
-            elif node in text.stored and not indent:
+            if not self.shape or not indent:
+                self._store(node, name)
+
+    def _store(self, node: Node, name: str) -> None:
+        """Note the name of a value, or write that it is stored if it is an element."""
+        text = self.text
+        if not self.shape:
+            text.names[node] = name
+        elif node in text.stored:
+            part = text.parts.get(node)
+            if part is None:
                 array = text.names[node] = text.fresh("z")
-                made = text.empty(array, self.shape, kind_of(node))
-                self.before.setdefault(0, []).append(made)
-                self.inside.append(f"{array}[{', '.join(self.index)}] = {name}")
+                lines, place = [text.empty(array, self.shape, kind_of(node))], self.index
+            else:
+                array, lines, place = part.whole.name, part.whole.makes(), part.place(self.index)
+                part.is_computed = True
+            self.before.setdefault(0, []).extend(lines)
+            self.inside.append(f"{array}[{', '.join(place)}] = {name}")
 
     def _argument(self, arg: Any, indent: str, may_vary: bool) -> str:
         if not isinstance(arg, Node):
@@ -83,26 +94,26 @@ class Nest:
         """Write one iteration of values that repeat, in a loop."""
         start, period = repeat.start, repeat.period
         once = maps[start : start + period]
-        changing = {*maps[max(start - period, 0) :]}
+        changing = {*maps[start:], *repeat.starts}
         for arg in dict.fromkeys(arg for node in once for arg in node.inputs()):
             if arg not in changing:  # before the loop
                 self._load(arg, aligned(arg.shape, self.index))
         names = []
-        for own in repeat.carried:
-            name = self.text.fresh("k")
-            before = maps[start - period + own]
-            self.inside.append(f"{name} = {self.local[before]}")
-            self.local[before] = name
-            names.append(name)
+        for before in repeat.starts:
+            names.append(self.text.fresh("k"))
+            value = self._load(before, aligned(before.shape, self.index))
+            self.inside.append(f"{names[-1]} = {value}")
+        outside = dict(self.local)
+        self.local |= dict(zip(repeat.starts, names, strict=True))
         self.inside.append(f"for {self.text.fresh('i')} in range({repeat.count}):")
         self._maps(once, "    ")
         last = maps[repeat.end - period : repeat.end]
         for own, name in zip(repeat.carried, names, strict=True):
             self.inside.append(f"    {name} = {self.local[once[own]]}")
+        self.local = outside
         for own, name in zip(repeat.carried, names, strict=True):
             self.local[last[own]] = name
-            if not self.shape:
-                self.text.names[last[own]] = name
+            self._store(last[own], name)
 
     def _sum(self, node: Node, value: str) -> None:
         """Write a sum over axes, or the largest elements along axes that are not the last."""

@@ -8,7 +8,7 @@ loop.
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from tapegrad.replay.program import key_of
 
 LEAST = 6  # iterations that are worth a loop
 LONGEST = 256  # values of an iteration
+_MOST_TRIED = 1_000_000  # values that are looked at to find where iterations begin best
 
 
 @dataclass
@@ -34,12 +35,15 @@ class Repeat:
         How many iterations there are.
     carried
         The places in an iteration of the values that the next one reads.
+    starts
+        What the first iteration reads in place of these.
     """
 
     start: int
     period: int
     count: int
-    carried: list[int]
+    carried: list[int] = field(default_factory=list)
+    starts: list[Node] = field(default_factory=list)
 
     @property
     def length(self) -> int:
@@ -64,6 +68,7 @@ def longest_repeat(nodes: list[Node], needed: Container[Node]) -> Repeat | None:
     """
     values = _Values(nodes)
     best: Repeat | None = None
+    run = 0, 0  # the places where the repeat begins and ends, if its iterations do not matter
     for period in range(1, min(len(nodes) // LEAST, LONGEST) + 1):
         if values.longest_run(period) < LEAST * period:
             continue
@@ -72,14 +77,26 @@ def longest_repeat(nodes: list[Node], needed: Container[Node]) -> Repeat | None:
             first = place
             while place < len(nodes) and values.repeats(place, period, place >= first + period):
                 place += 1
-            # the last iteration stays as it is: what it computes may be read elsewhere
-            found = Repeat(first - period, period, (place - first) // period, [])
-            if found.count >= LEAST and (best is None or found.length > best.length):
-                if values.is_closed(found, needed):
-                    best = found
+            found = values.repeat(first - period, place, period, needed)
+            if found is not None and (best is None or found.length > best.length):
+                best, run = found, (first - period, place)
             place += 1
         if best is not None and best.length * 2 > len(nodes):
             break  # longer periods are several of these
+    return None if best is None else _with_best_start(values, best, *run, needed)
+
+
+def _with_best_start(
+    values: _Values, best: Repeat, start: int, end: int, needed: Container[Node]
+) -> Repeat:
+    """Return a repeat whose iterations begin where most values are in it, and few are carried."""
+    values.begin_earlier(best, needed)
+    for shift in range(1, best.period if best.period * (end - start) < _MOST_TRIED else 0):
+        found = values.repeat(start + shift, end, best.period, needed)
+        if found is not None:
+            values.begin_earlier(found, needed)
+            if (found.length, -len(found.carried)) > (best.length, -len(best.carried)):
+                best = found
     return best
 
 
@@ -135,6 +152,15 @@ class _Values:
         moves = self.moves(place, period)
         return moves is not None and (not is_next or moves == self.moves(place - period, period))
 
+    def repeat(self, start: int, end: int, period: int, needed: Container[Node]) -> Repeat | None:
+        """Return the repeat between two places, None if there is none of enough iterations."""
+        count = (end - start) // period
+        for less in (0, 1):  # the last iteration stays as it is if something else reads it
+            found = Repeat(start, period, count - less)
+            if count > LEAST and self.is_closed(found, needed):
+                return found
+        return None
+
     def is_closed(self, repeat: Repeat, needed: Container[Node]) -> bool:
         """Note what is carried; return whether nothing else is read from another iteration."""
         start, period, end = repeat.start, repeat.period, repeat.end
@@ -157,7 +183,46 @@ class _Values:
             if not is_kept and (node in needed or self.readers.get(node, 0) >= end):
                 return False
         repeat.carried = sorted(carried)
+        repeat.starts = [self.nodes[start - period + own] for own in repeat.carried]
         return bool(carried)
+
+    def begin_earlier(self, repeat: Repeat, needed: Container[Node]) -> None:
+        """Let an iteration be the first one that reads other values in place of carried ones."""
+        start, period = repeat.start, repeat.period
+        before = range(start - period, start)
+        if before.start < 0:
+            return
+        starts: dict[int, Node] = {}
+        others: set[Node] = set()  # what all iterations read
+        for place in before:
+            if self.numbers[place] != self.numbers[place + period]:
+                return
+            node = self.nodes[place]
+            if node in needed or self.readers.get(node, 0) >= start + period:
+                return
+            for one, other in zip(self.inputs[place], self.inputs[place + period], strict=True):
+                own = self.places.get(other, -1) - before.start
+                if 0 <= own < period:  # carried
+                    is_own = self.places.get(one, -1) >= before.start
+                    if starts.setdefault(own, one) is not one or is_own:
+                        return
+                elif own >= period:
+                    if self.places.get(one) != before.start + own - period:
+                        return
+                elif one is not other:
+                    return
+                else:
+                    others.add(one)
+        found = [starts.get(own) for own in repeat.carried]
+        if len({*found}) < len(found) or others & {*found} or starts.keys() - {*repeat.carried}:
+            return
+        for own, begins in zip(repeat.carried, found, strict=True):
+            carried = self.nodes[before.start + own]
+            if begins is None or (begins.shape, begins.dtype) != (carried.shape, carried.dtype):
+                return
+        repeat.start -= period
+        repeat.count += 1
+        repeat.starts = [starts[own] for own in repeat.carried]
 
 
 def _without_nodes(value: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,60 @@ from tapegrad.replay.forms import Form, check_dtype, form_of, kind_of, number, p
 from tapegrad.replay.program import Program
 
 SHORT = 4  # extents up to this are constants
+_NEAR = (1, 2)  # how much less extents of parts are than those of arguments
 _DIGITS = 5  # characters of a float, up to which it is written where it is used
 _SMALL = 16  # integers up to this are
 Lines = dict[int, list[str]]
+
+
+@dataclass
+class Whole:
+    """An array whose parts are computed where they belong.
+
+    Attributes
+    ----------
+    name
+        Its name.
+    line
+        The line that makes it.
+    is_made
+        Whether that line is written.
+    """
+
+    name: str
+    line: str
+    is_made: bool = False
+
+    def makes(self) -> list[str]:
+        """Return the line that makes the array, nothing the second time."""
+        found = [] if self.is_made else [self.line]
+        self.is_made = True
+        return found
+
+
+@dataclass
+class Part:
+    """A part of an array.
+
+    Attributes
+    ----------
+    whole
+        The array.
+    axis, start
+        The axis along which it is a part, and its first place there.
+    is_computed
+        Whether its elements are there.
+    """
+
+    whole: Whole
+    axis: int
+    start: int
+    is_computed: bool = False
+
+    def place(self, index: list[str]) -> list[str]:
+        """Return the index of an element in the array."""
+        moved = f"{self.start} + {index[self.axis]}" if self.start else index[self.axis]
+        return [*index[: self.axis], moved, *index[self.axis + 1 :]]
 
 
 class Text:
@@ -39,6 +91,8 @@ class Text:
         The forms of all values that were met.
     stored
         The values that are in arrays.
+    parts
+        Those of them that are in arrays with others.
     reads
         How often each value is read, by others or as a result.
     nests
@@ -53,6 +107,7 @@ class Text:
         self.names: dict[Node, str] = {}
         self.forms: dict[Node, Form] = {}
         self.stored: set[Node] = set()
+        self.parts: dict[Node, Part] = {}
         self.reads: Counter[Node] = Counter()
         self.nests = 0
         self.nest_of: dict[Node, int] = {}
@@ -131,11 +186,18 @@ class Text:
         return [self.fresh("i") if extent != 1 else "0" for extent in shape]
 
     def extent(self, extent: int) -> str:
-        """Return the text of an extent: that of an argument if one has it.
+        """Return the text of an extent: that of an argument if one has it, or almost.
 
         So there is one text for arguments of all sizes. Short loops are unrolled.
         """
-        return self._extents.get(extent, str(extent))
+        for less in (0, *_NEAR):
+            known = self._extents.get(extent + less)
+            if known is not None and extent > SHORT:
+                if less:
+                    name = self._extents[extent] = f"n{len(self._extents)}"
+                    self.lines.insert(len(self._extents) - 1, f"    {name} = {known} - {less}")
+                return self._extents[extent]
+        return str(extent)
 
     def shape(self, shape: tuple[int, ...]) -> str:
         """Return the text of the shape of a new array."""

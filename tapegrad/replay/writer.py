@@ -15,7 +15,7 @@ import numpy as np
 
 from tapegrad.eager.nodes import Body, Node
 from tapegrad.eager.traced import NotRecordedError
-from tapegrad.replay.calls import write_call, write_reshape, write_rows, write_several
+from tapegrad.replay.calls import place_parts, write_call, write_reshape, write_rows, write_several
 from tapegrad.replay.forms import Form, kind_of
 from tapegrad.replay.module import Module
 from tapegrad.replay.nests import Nest
@@ -100,7 +100,7 @@ class Writer:
             return
         first, once = nodes[: repeat.start], nodes[repeat.start :][: repeat.period]
         last, later = nodes[repeat.end - repeat.period : repeat.end], nodes[repeat.end :]
-        before = [nodes[repeat.start - repeat.period + own] for own in repeat.carried]
+        before = repeat.starts
         read = {arg for node in (*once, *later) for arg in node.inputs()}
         self._stages(first, (needed | read | {*before}) & {*first})
         states = [self.text.fresh("k") for _ in before]
@@ -194,6 +194,8 @@ class Writer:
                 if node in own and forms[node] is Form.MAP:
                     if not self._reads_in_loop(user, node):
                         self.text.stored.add(node)
+            if user.name == "concatenate":
+                place_parts(self.text, user, own - needed)
 
     def _joins(self, x: Node, node: Node) -> bool:
         """Whether a value may be computed by the loop that computes one that reads it."""
@@ -377,7 +379,7 @@ class Writer:
             self._steps(shape, maps, sums, repeat)
 
     def _has_stored_start(self, repeat: Repeat, maps: list[Node], shape: tuple[int, ...]) -> bool:
-        return all(maps[k].dtype == np.float64 for k in range(repeat.start))
+        return all(node.dtype == np.float64 for node in (*maps[: repeat.start], *repeat.starts))
 
     def _steps(
         self, shape: tuple[int, ...], maps: list[Node], sums: list[Node], repeat: Repeat
@@ -391,13 +393,13 @@ class Writer:
         later = maps[repeat.end :]
         read = {arg for node in (*once, *later) for arg in node.inputs()}
         read |= {node.args[0] for node in sums}
-        before = [maps[repeat.start - repeat.period + own] for own in repeat.carried]
+        before = repeat.starts
         self.text.stored |= {node for node in first if node in read or node in before}
         Nest(self.text, shape).write(first, [])
         states = []
         for node in before:
             state = self.text.fresh("k")
-            self.text.line(f"{state} = {self.text.names[node]}.copy()")
+            self.text.line(f"{state} = {self.text.array(node)}.copy()")
             states.append(state)
         with self.text.inside(f"for {self.text.fresh('i')} in range({repeat.count}):"):
             step = Nest(self.text, shape)

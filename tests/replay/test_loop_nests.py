@@ -183,3 +183,149 @@ def test_gradients_of_long_programs():
     expected = tg.value_and_grad(many_steps)(x)
     np.testing.assert_allclose(value, expected[0], rtol=1e-12)
     np.testing.assert_allclose(gradient, expected[1], rtol=1e-9, atol=1e-12)
+
+
+class TestConcatenations:
+    def test_parts_are_computed_where_they_belong(self):
+        def f(x, y):
+            return tg.concatenate([x[:1], x[1:] * y[:-1], tg.exp(y)]) * 2.0
+
+        text = text_of(f, np.ones(9), np.ones(9))
+        assert text.count("np.empty") == 2
+        x, y = RNG.normal(size=9), RNG.normal(size=9)
+        assert_equal(tg.jit(f)(x, y), f(tg.tensor(x), tg.tensor(y)).numpy())
+
+    def test_parts_that_something_else_reads(self):
+        def f(x):
+            part, other = tg.sin(x), tg.cos(x)
+            both = tg.concatenate([part, other, other, x * 2.0], axis=1)
+            return both, part, tg.sum(other)
+
+        x = RNG.normal(size=(3, 2))
+        for own, other in zip(tg.jit(f)(x), f(tg.tensor(x)), strict=True):
+            assert_equal(own, other.numpy())
+
+    @pytest.mark.parametrize("axis", [0, 1, -1])
+    def test_axes_and_one_element(self, axis):
+        def f(x, y):
+            return tg.concatenate([x * 2.0, y + 1.0, x * y], axis=axis)
+
+        x, y = RNG.normal(size=(2, 1)), RNG.normal(size=(2, 1))
+        assert_equal(tg.jit(f)(x, y), f(tg.tensor(x), tg.tensor(y)).numpy())
+
+    def test_concatenations_of_concatenations(self):
+        def f(x):
+            inner = tg.concatenate([x * 2.0, tg.exp(x)])
+            outer = tg.concatenate([inner * x[0], inner, x + 1.0])
+            return tg.concatenate([outer, outer * 2.0])[1:]
+
+        x = RNG.normal(size=5)
+        assert_equal(tg.jit(f)(x), f(tg.tensor(x)).numpy())
+
+
+def steps_of(step, count):
+    """A Python loop that is recorded."""
+
+    def run(x, y):
+        for _ in range(count):
+            y = step(x, y)
+        return y
+
+    return run
+
+
+def shift(x, y):
+    for _ in range(6):
+        y = tg.concatenate([x[:1], x[1:] * y[:-1]]) * 0.9 + y * 0.1
+    return y
+
+
+def wave(x, y):
+    return tg.sin(y) * x + 0.1 * y
+
+
+def from_start(x, y):
+    return tg.sin(y) * x + 0.1 * tg.cos(y)
+
+
+class TestRepeats:
+    @pytest.mark.parametrize("step", [shift, wave, from_start])
+    @pytest.mark.parametrize("shape", [(), (3,), (40,)])
+    @pytest.mark.parametrize("count", [40, 41])
+    def test_all_steps_are_in_the_loop(self, step, shape, count):
+        if step is shift and shape == ():
+            pytest.skip("it has no elements")
+        x, y = RNG.normal(size=shape), RNG.normal(size=shape)
+        run = steps_of(step, count)
+        times = 6 * count if step is shift else count
+        assert f"range({times})" in text_of(run, x, y)
+        assert_equal(tg.jit(run)(x, y), run(tg.tensor(x), tg.tensor(y)).numpy(), rtol=1e-10)
+
+    def test_the_start_is_read_afterwards_and_in_each_step(self):
+        def run(x, y):
+            start = y
+            for _ in range(60):
+                y = tg.sin(y) * x + 0.1 * start
+            return y + start * 2.0, start
+
+        x, y = RNG.normal(size=(2, 30))
+        for own, other in zip(tg.jit(run)(x, y), run(tg.tensor(x), tg.tensor(y)), strict=True):
+            assert_equal(own, other.numpy())
+
+    def test_two_states_with_one_start(self):
+        def run(x, y):
+            a = b = y
+            for _ in range(60):
+                a, b = tg.sin(b) * x, 0.5 * a + b
+            return a - b
+
+        x, y = RNG.normal(size=(2, 30))
+        assert_equal(tg.jit(run)(x, y), run(tg.tensor(x), tg.tensor(y)).numpy())
+
+    def test_two_states_that_change_places(self):
+        def run(x, y):
+            a, b = x * 2.0, y
+            for _ in range(60):
+                a, b = tg.sin(b) + 0.1, 0.5 * a - x
+            return a - b, a * b
+
+        for shape in ((), (30,)):
+            x, y = RNG.normal(size=(2, *shape))
+            for own, other in zip(tg.jit(run)(x, y), run(tg.tensor(x), tg.tensor(y)), strict=True):
+                assert_equal(own, other.numpy())
+
+    def test_a_start_of_another_shape(self):
+        def run(x, y):
+            for _ in range(60):
+                y = tg.sin(y) * x
+            return y
+
+        x, y = RNG.normal(size=30), 0.3
+        assert_equal(tg.jit(run)(x, y), run(tg.tensor(x), y).numpy())
+
+    def test_states_are_results(self):
+        def run(x, y):
+            kept = []
+            for k in range(60):
+                y = tg.cos(y) * x - 0.1
+                if k > 57:
+                    kept.append(y)
+            return tuple(kept)
+
+        x, y = RNG.normal(size=(2, 30))
+        for own, other in zip(tg.jit(run)(x, y), run(tg.tensor(x), tg.tensor(y)), strict=True):
+            assert_equal(own, other.numpy())
+
+    @pytest.mark.compiled
+    @pytest.mark.parametrize("step", [shift, wave])
+    @pytest.mark.parametrize("shape", [(3,), (40,)])
+    def test_gradients(self, step, shape):
+        x, y = RNG.normal(size=shape), RNG.normal(size=shape)
+        run = steps_of(step, 41)
+
+        def loss(x, y):
+            return tg.sum(run(x, y) * (x + y))
+
+        found = tg.grad(tg.jit(loss), (0, 1))(x, y)
+        for own, other in zip(found, tg.grad(loss, (0, 1))(x, y), strict=True):
+            np.testing.assert_allclose(own, other, rtol=1e-10, atol=1e-12)

@@ -216,7 +216,8 @@ empty, zeros = _maker(False), _maker(True)
 
 def _size_and_strides(context: Any, builder: Any, shape: list[Any]) -> tuple[Any, list[Any]]:
     """Return how many bytes an array needs, and the distances in memory along its axes."""
-    size, strides = ir.Constant(_WORD, 8), []
+    size: Any = ir.Constant(_WORD, 8)
+    strides: list[Any] = []
     is_too_large = ir.Constant(ir.IntType(1), 0)
     for extent in reversed(shape):
         is_negative = builder.icmp_signed("<", extent, ir.Constant(_WORD, 0))
