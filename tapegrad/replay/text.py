@@ -15,7 +15,6 @@ from tapegrad.replay.forms import Form, check_dtype, form_of, kind_of, number, p
 from tapegrad.replay.program import Program
 
 SHORT = 4  # extents up to this are constants
-_NEAR = (1, 2)  # how much less extents of parts are than those of arguments
 _DIGITS = 5  # characters of a float, up to which it is written where it is used
 _SMALL = 16  # integers up to this are
 Lines = dict[int, list[str]]
@@ -186,18 +185,12 @@ class Text:
         return [self.fresh("i") if extent != 1 else "0" for extent in shape]
 
     def extent(self, extent: int) -> str:
-        """Return the text of an extent: that of an argument if one has it, or almost.
+        """Return the text of an extent: that of an argument if one has it.
 
-        So there is one text for arguments of all sizes. Short loops are unrolled.
+        So there is one text for arguments of all sizes. Short loops are unrolled. Extents of parts
+        are constants: with them, the compiler knows that an index like ``1 + i`` is not negative.
         """
-        for less in (0, *_NEAR):
-            known = self._extents.get(extent + less)
-            if known is not None and extent > SHORT:
-                if less:
-                    name = self._extents[extent] = f"n{len(self._extents)}"
-                    self.lines.insert(len(self._extents) - 1, f"    {name} = {known} - {less}")
-                return self._extents[extent]
-        return str(extent)
+        return self._extents.get(extent, str(extent))
 
     def shape(self, shape: tuple[int, ...]) -> str:
         """Return the text of the shape of a new array."""

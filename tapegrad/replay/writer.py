@@ -105,7 +105,9 @@ class Writer:
         self._stages(first, (needed | read | {*before}) & {*first})
         states = [self.text.fresh("k") for _ in before]
         for state, node in zip(states, before, strict=True):
-            self.text.line(f"{state} = {self.text.array(node)}")
+            array = self.text.array(node)
+            is_given = node.shape and self.text.forms[node] is Form.GIVEN
+            self.text.line(f"{state} = {array}.copy()" if is_given else f"{state} = {array}")
         names = dict(self.text.names)
         with self.text.inside(f"for {self.text.fresh('i')} in range({repeat.count}):"):
             self.text.names |= dict(zip(before, states, strict=True))

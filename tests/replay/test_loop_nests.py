@@ -329,3 +329,13 @@ class TestRepeats:
         found = tg.grad(tg.jit(loss), (0, 1))(x, y)
         for own, other in zip(found, tg.grad(loss, (0, 1))(x, y), strict=True):
             np.testing.assert_allclose(own, other, rtol=1e-10, atol=1e-12)
+
+    @pytest.mark.compiled
+    def test_a_start_that_is_another_argument(self):
+        run = steps_of(shift, 20)
+        x = RNG.normal(size=40)
+        found = tg.grad(tg.jit(lambda x, y: tg.sum(run(x, y))), (0, 1))(x, x)
+        for own, other in zip(
+            found, tg.grad(lambda x, y: tg.sum(run(x, y)), (0, 1))(x, x), strict=True
+        ):
+            np.testing.assert_allclose(own, other, rtol=1e-10, atol=1e-12)
