@@ -102,12 +102,14 @@ class Extents:
         return None
 
     def _of_product(self, factors: list[ast.expr], axis: int) -> Key | None:
-        """Return the key of an axis of the products of two matrices, or of two stacks of them."""
+        """Return the key of an axis of a product of matrices and vectors, or of stacks of these."""
         names = [factor.id for factor in factors if isinstance(factor, ast.Name)]
         ndims = [getattr(self.types.get(name), "ndim", 0) for name in names]
-        if ndims not in ([2, 2], [3, 3]):
-            return None
-        return self.of(names[axis == ndims[0] - 1], axis)
+        if ndims in ([2, 2], [3, 3]):
+            return self.of(names[axis == ndims[0] - 1], axis)
+        if ndims == [2, 1]:
+            return self.of(names[0], 0)
+        return self.of(names[1], 1) if ndims == [1, 2] else None
 
     def _of_literal(self, items: ast.expr, axis: int) -> Key | None:
         """Return the key of an axis of an array of the items of lists."""

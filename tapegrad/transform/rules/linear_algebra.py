@@ -128,8 +128,8 @@ _FEW = 4096  # multiplications that loops do in less time than a call of BLAS wi
 
 
 @jit
-def add_large_product_21(bar, x, y):
-    """Add the product of a matrix and a vector by BLAS."""
+def add_large_product(bar, x, y):
+    """Add the product of a matrix and a vector, or of a vector and a matrix, by BLAS."""
     found = product_of(x, y)
     for i in range(found.size):
         bar[i] += found[i]
@@ -140,7 +140,7 @@ def add_product_21(bar, x, y):
     """Add the product of a matrix and a vector."""
     rows, columns = x.shape
     if rows * columns > _FEW:
-        add_large_product_21(bar, x, y)
+        add_large_product(bar, x, y)
         return
     for i in range(rows):
         total = bar[i]
@@ -152,6 +152,9 @@ def add_product_21(bar, x, y):
 @inlined
 def add_product_12(bar, x, y):
     """Add the product of a vector and a matrix."""
+    if y.size > _FEW:  # without a copy of the transpose
+        add_large_product(bar, x, y)
+        return
     add_product_21(bar, y.T, x)
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,9 @@ from tapegrad.transform.cache.machine_code import jit
 LEAST = 1 << 20  # bytes of a large array
 MOST = 1 << 29  # bytes that wait at the same time
 PLACES = 64
+_PAGE = 4096
+_LARGE = 1 << 22  # bytes of an array for which large pages are worth it
+_LARGE_PAGES = 14  # MADV_HUGEPAGE
 _SYMBOL = "tapegrad_pool"
 _WORD = ir.IntType(64)
 _POINTER = ir.IntType(8).as_pointer()
@@ -131,6 +135,23 @@ def _function_of_c(name: str, gives: ir.Type, takes: ir.Type) -> Any:
     return call
 
 
+@intrinsic
+def _ask_for_large_pages(typingctx, address, size):
+    """Let Linux use pages of 2 MB for memory, as NumPy does for its large arrays."""
+
+    def codegen(context, builder, signature, args):
+        own = ir.Constant(_WORD, _PAGE - 1)
+        first = builder.and_(builder.add(args[0], own), builder.not_(own))
+        length = builder.sub(builder.add(*args), first)
+        kind = ir.FunctionType(ir.IntType(32), [_POINTER, _WORD, ir.IntType(32)])
+        function = cgutils.get_or_insert_function(builder.module, kind, "madvise")
+        advice = ir.Constant(ir.IntType(32), _LARGE_PAGES)
+        builder.call(function, [builder.inttoptr(first, _POINTER), length, advice])
+        return context.get_dummy_value()
+
+    return types.none(types.int64, types.int64), codegen
+
+
 _malloc = _function_of_c("malloc", _POINTER, _WORD)
 _free = _function_of_c("free", ir.VoidType(), _POINTER)
 _size_of = _function_of_c("malloc_usable_size", _WORD, _POINTER)
@@ -138,6 +159,7 @@ _size_of = _function_of_c("malloc_usable_size", _WORD, _POINTER)
 
 def _take():
     """Return the function that returns memory of at least so many bytes."""
+    large_pages = sys.platform == "linux"
 
     @numba.cfunc("int64(int64, int64)")
     def take(size, table):
@@ -152,7 +174,10 @@ def _take():
                 if not _put_if_empty(at, address):  # another one waits there now
                     _add(table + 8 * PLACES, -found)
                     _free(address)
-        return _malloc(size)
+        address = _malloc(size)
+        if large_pages and size >= _LARGE:
+            _ask_for_large_pages(address, size)
+        return address
 
     return take
 
