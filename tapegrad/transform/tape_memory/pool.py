@@ -30,7 +30,7 @@ from numba.np import arrayobj
 from tapegrad.kernels import native
 from tapegrad.transform.cache.machine_code import jit
 
-LEAST = 1 << 20  # bytes of a large array
+LEAST = 1 << 17  # bytes of a large array: for these, the C library asks for pages
 MOST = 1 << 29  # bytes that wait at the same time
 PLACES = 64
 _PAGE = 4096
@@ -271,6 +271,27 @@ def _memory(context: Any, builder: Any, size: Any) -> Any:
         error = "Allocation failed (probably too large)."
         context.call_conv.return_user_exc(builder, MemoryError, (error,))
     return info
+
+
+def take_memory(builder: Any, size: Any) -> Any:
+    """Write a call that takes memory from the pool; return its address, 0 if there is none."""
+    return _call(builder, _Allocator.malloc, _WORD, size)
+
+
+def give_memory(builder: Any, address: Any) -> None:
+    """Write a call that gives memory back to the pool."""
+    _call(builder, _Allocator.free, ir.VoidType(), address)
+
+
+def _call(builder: Any, field: Any, gives: Any, value: Any) -> Any:
+    """Write a call of a function of the allocator."""
+    fields = builder.bitcast(_pool_of(builder.module), _WORD.as_pointer())
+    function, table = (
+        builder.load(builder.gep(fields, [ir.Constant(_WORD, place.offset // 8)]))
+        for place in (field, _Allocator.table)
+    )
+    kind = ir.FunctionType(gives, [_WORD, _WORD])
+    return builder.call(builder.inttoptr(function, kind.as_pointer()), [value, table])
 
 
 def _pool_of(module: Any) -> Any:

@@ -16,9 +16,10 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
+from tapegrad.transform.tape_memory.pool import give_memory, take_memory
+
 _POINTER = ir.IntType(8).as_pointer()
 _WORD = ir.IntType(64)
-_NULL = ir.Constant(_POINTER, None)
 _KIND = types.UniTuple(types.CPointer(types.int64), 2)  # of addresses, and of sizes in bytes
 
 
@@ -65,14 +66,13 @@ def scratch(typingctx, places, which, shape):
             _raise_for_memory(context, builder)
         too_small = builder.icmp_signed(">", needed, builder.load(size))
         with builder.if_then(too_small, likely=False):
-            _free(builder, builder.load(address))
-            kind = ir.FunctionType(_POINTER, [_WORD])
-            malloc = cgutils.get_or_insert_function(builder.module, kind, "malloc")
+            give_memory(builder, builder.load(address))
             # numba's loops may read an element of an empty array
-            new = builder.call(malloc, [builder.add(needed, ir.Constant(_WORD, 8))])
-            builder.store(builder.ptrtoint(new, _WORD), address)
+            new = take_memory(builder, builder.add(needed, ir.Constant(_WORD, 8)))
+            builder.store(new, address)
             builder.store(needed, size)
-            with builder.if_then(builder.icmp_unsigned("==", new, _NULL), likely=False):
+            is_null = builder.icmp_unsigned("==", new, ir.Constant(_WORD, 0))
+            with builder.if_then(is_null, likely=False):
                 builder.store(ir.Constant(_WORD, -1), size)
                 _raise_for_memory(context, builder)
         memory = builder.inttoptr(builder.load(address), _POINTER)
@@ -114,7 +114,7 @@ def give_scratch(typingctx, places, count):
     def codegen(context, builder, signature, args):
         addresses = cgutils.unpack_tuple(builder, args[0])[0]
         for index in range(signature.args[1].literal_value):
-            _free(builder, builder.load(cgutils.gep_inbounds(builder, addresses, index)))
+            give_memory(builder, builder.load(cgutils.gep_inbounds(builder, addresses, index)))
         return context.get_dummy_value()
 
     if not isinstance(count, types.IntegerLiteral):
@@ -157,9 +157,3 @@ def _array(context, builder, kind, memory, shape, strides):
 def _raise_for_memory(context, builder):
     error = "tapegrad: there is no memory for an array of a derivative"
     context.call_conv.return_user_exc(builder, MemoryError, (error,))
-
-
-def _free(builder, address):
-    kind = ir.FunctionType(ir.VoidType(), [_POINTER])
-    free = cgutils.get_or_insert_function(builder.module, kind, "free")
-    builder.call(free, [builder.inttoptr(address, _POINTER)])
