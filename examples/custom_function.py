@@ -18,6 +18,7 @@ its star (Moutou et al. 2009, Astronomy & Astrophysics 496, 513).
 
     python examples/custom_function.py
     python examples/custom_function.py --output orbit.png
+    python examples/custom_function.py --jit    # the model is recorded once and compiled
 
 Needs SciPy; rich (table) and, for the picture, Matplotlib.
 """
@@ -134,10 +135,12 @@ def radial_velocity(parameters, time):
     return mean + amplitude * (tg.cos(omega) * (cos_nu + e) - tg.sin(omega) * sin_nu)
 
 
-def fit_orbit(time, velocity, error):
+def fit_orbit(time, velocity, error, is_compiled):
     def residual(p):
         return (radial_velocity(p, time) - velocity) / error
 
+    if is_compiled:  # but for Kepler's equation, which stays in Python
+        residual = tg.jit(residual)
     jacobian = tg.func.jacobian(residual)
     # Read off the data: velocity peaks 761 days apart with a rise half-way, so two periods;
     # the peak comes shortly after periastron.  The rest is a plain guess.
@@ -228,6 +231,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--jit", action="store_true", help="record the model, and compile it")
     parser.add_argument("--output", type=Path, help="draw data and orbit to this PNG file")
     arguments = parser.parse_args()
 
@@ -237,7 +241,7 @@ def main() -> int:
     compare()
 
     time, velocity, error = load()
-    solution = fit_orbit(time, velocity, error)
+    solution = fit_orbit(time, velocity, error, arguments.jit)
     report(solution, len(velocity))
     if arguments.output:
         draw(solution, time, velocity, error, arguments.output)

@@ -9,6 +9,7 @@ leaves seven fits below six digits, with only two for Hahn1.
 
     python examples/nist.py                              # all problems, both starts, nist.png
     python examples/nist.py --problem Hahn1 --problem MGH09 --output two.png
+    python examples/nist.py --jit                        # models and Jacobians are compiled
 
 A table shows the number of correct digits of every parameter.  The exit code is 1 if any
 parameter of any fit has fewer than six.  Needs SciPy; rich (table) and Matplotlib (picture)
@@ -252,11 +253,13 @@ def correct_digits(estimate, certified) -> np.ndarray:
     return np.clip(-np.log10(np.maximum(error, 1e-99)), 0.0, CERTIFIED_DIGITS)
 
 
-def fit(problem: Problem, start: int) -> Fit:
-    jacobian = tg.func.jacobian(problem.model)
+def fit(problem: Problem, start: int, is_compiled: bool) -> Fit:
+    model, jacobian = problem.model, tg.func.jacobian(problem.model)
+    if is_compiled:
+        model, jacobian = tg.jit(model), tg.jit(jacobian)
 
     def residual(b):
-        return np.asarray(problem.model(b)) - problem.y
+        return np.asarray(model(b)) - problem.y
 
     # A trial step far out may overflow; the trust region then shrinks, so no warning is due.
     with np.errstate(all="ignore"):
@@ -431,6 +434,7 @@ def main() -> int:
     parser.add_argument(
         "--problem", action="append", metavar="NAME", help="only this one (may be repeated)"
     )
+    parser.add_argument("--jit", action="store_true", help="record the models, and compile them")
     parser.add_argument("--output", type=Path, default=Path("nist.png"), help="the picture")
     arguments = parser.parse_args()
 
@@ -441,7 +445,7 @@ def main() -> int:
 
     began = time.perf_counter()
     problems = [load(by_name[name]) for name in dict.fromkeys(wanted)]
-    results = [fit(problem, start) for problem in problems for start in (0, 1)]
+    results = [fit(problem, start, arguments.jit) for problem in problems for start in (0, 1)]
     seconds = time.perf_counter() - began
 
     print_table(results)
