@@ -534,3 +534,45 @@ def test_the_verifier_refuses_copies_at_the_end_of_a_block_that_has_written_them
     )
     with pytest.raises(InternalError, match="were written since the forward code read them"):
         tg.grad(f, (0, 1))(A, S)
+
+
+def test_rows_of_a_state_that_a_new_array_replaces():
+    @tg.njit
+    def diffuse(state, rate, steps):
+        for _ in range(steps):
+            new = np.empty(state.size)
+            for i in range(state.size - 2):
+                new[1 + i] = state[1 + i] + rate * (state[i] ** 2 - state[1 + i] * state[2 + i])
+            new[0] = state[0]
+            new[state.size - 1] = state[state.size - 1]
+            state = new
+        return np.sum(state**2)
+
+    @tg.njit
+    def in_place(state, rate, steps):
+        state = state.copy()
+        new = np.empty(state.size)
+        new[:] = state
+        for _ in range(steps):
+            state = new
+            for i in range(state.size - 2):
+                new[1 + i] = state[1 + i] + rate * (state[i] ** 2 - state[1 + i] * state[2 + i])
+        return np.sum(state**2)
+
+    def slow(state, rate, steps, is_in_place):
+        state = tg.as_tensor(state)
+        for _ in range(steps):
+            parts = [state[k] for k in range(state.size)]
+            for i in range(state.size - 2):
+                left = parts[i] if is_in_place else state[i]
+                middle, right = state[1 + i], state[2 + i]
+                parts[1 + i] = middle + rate * (left**2 - middle * right)
+            state = tg.stack(parts)
+        return tg.sum(state**2)
+
+    x = np.random.default_rng(0).normal(size=21)
+    for compiled, is_in_place in ((diffuse, False), (in_place, True)):
+        found = tg.grad(compiled, (0, 1))(x, 0.1, 4)
+        expected = tg.grad(lambda x, r, w=is_in_place: slow(x, r, 4, w), (0, 1))(x, 0.1)
+        for own, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose(own, other, rtol=1e-10)

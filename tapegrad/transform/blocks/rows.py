@@ -21,6 +21,8 @@ from tapegrad.transform.independence.generated import Generated
 from tapegrad.transform.independence.plan import known_offsets, moved, offset_of, range_of
 from tapegrad.transform.independence.sums import assignments, blocks_of
 
+_MAKERS = ("np.empty", "np.zeros", "np.empty_like", "np.zeros_like")
+
 Key = tuple[Any, str, frozenset[str]]  # what forward and reverse loops have in common
 Kept = dict[str, tuple[str, tuple[str, ...], int]]  # array, other indices and offset of each row
 
@@ -164,10 +166,23 @@ def _kept(rows: Rows, tree: ast.FunctionDef, raises: bool) -> Kept:
             continue
         if may_raise and (parts[:-1] or not start.isdigit() or int(start) + offset < 0):
             continue  # an iteration with an error may read no such element
-        others = written - set(rows.names)
+        others = {
+            other for other in written - set(rows.names) if not _is_new(other, array.id, rows)
+        }
         if not any(sharing.may_share(array.id, other) for other in others):
             found[name] = array.id, tuple(map(ast.unparse, parts[:-1])), offset
     return found
+
+
+def _is_new(name: str, array: str, rows: Rows) -> bool:
+    """Whether an array is made before a loop, after another one had its name."""
+    for node in reversed(rows.block[: rows.loop]):
+        names = assigned([node])
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
+            return isinstance(node.value, ast.Call) and ast.unparse(node.value.func) in _MAKERS
+        if name in names or array in names:
+            break
+    return False
 
 
 def _may_write(node: ast.Call) -> bool:
