@@ -66,16 +66,16 @@ class _Sharing:
         return is_plain_array(kind) and kind.ndim == 1 and kind.dtype == types.float64
 
     def share(self, array: str, place: int, extent: str) -> bool:
-        """Keep a row in an array that a loop sets; return whether there is one.
+        """Keep a row in an array that a loop sets before anything else uses it.
 
-        The array is used by what makes it, by the loop, and as a result.
+        Return whether there is one.
         """
-        *others, last = self.body
-        if not isinstance(last, ast.Return) or len(self.uses[array]) != 2 + _count(last, array):
-            return False
-        for later in range(place + 1, len(others)):
-            nest = nest_of(others[later])
-            if nest is not None and _count(others[later], array):
+        for later in range(place + 1, len(self.body)):
+            uses = _count(self.body[later], array)
+            if uses:
+                nest = nest_of(self.body[later])
+                if nest is None or uses > 1:
+                    return False
                 if self.extents.known(nest.extents) != self.extents.known((extent,)):
                     return False
                 return self.share_with(array, place, later, nest)
