@@ -153,18 +153,29 @@ def add_to_extremes_of_vector(x, x_bar, z, g):
     Return the first and the end of the indices among which they are.
     """
     count = 0
-    last = 0
-    for k in range(x.size):
-        if hits(x[k], z):
-            count += 1
-            last = k
+    first = x.size
+    end = 0
+    for start in range(0, x.size, 256):  # without branches in the inner loop
+        stop = min(start + 256, x.size)
+        own = 0
+        for k in range(start, stop):
+            if hits(x[k], z):
+                own += 1
+        if own > 0:
+            count += own
+            first = min(first, start)
+            end = stop
     if count == 1:
+        last = first
+        for k in range(first, end):
+            if hits(x[k], z):
+                last = k
         x_bar[last] += g
         return last, last + 1
-    for k in range(x.size):
+    for k in range(first, end):
         if hits(x[k], z):
             x_bar[k] += g / count
-    return 0, x.size
+    return first, end
 
 
 @short_derivative
