@@ -220,6 +220,14 @@ def test_rows_that_are_set_to_zero_where_a_loop_does_not_run(after):
     assert "else:\n            runtime.clear(m[i])" in found
 
 
+def test_an_array_that_is_set_to_zero_where_a_loop_does_not_run():
+    found = after_removal(
+        in_loop("if runtime.matters(s):\n    for i in range(n):\n        w[i] += s")
+    )
+    assert "np.empty(n)" in found
+    assert "else:\n            runtime.clear(w)" in found
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -177,8 +177,8 @@ class _Removal:
                 text = f"{ast.unparse(inner.target)} = {ast.unparse(inner.value)}"
                 nest.body[at] = ast.parse(text).body[0]
                 if test is not None:
-                    skipped = f"runtime.clear({site.array}[{', '.join(outer)}])"
-                    test.orelse += ast.parse(skipped).body
+                    part = f"{site.array}[{', '.join(outer)}]" if outer else site.array
+                    test.orelse += ast.parse(f"runtime.clear({part})").body
                 maker = ast.unparse(site.call.func).replace("zeros", "empty")
                 site.call.func = ast.parse(maker, mode="eval").body
                 return True
