@@ -182,6 +182,8 @@ def number(value: Any) -> str:
         if value in (np.inf, -np.inf):
             return "np.inf" if value > 0 else "(-np.inf)"
         return repr(value) if math.copysign(1.0, value) > 0 else f"({value!r})"
+    if type(value) is int and not -(1 << 63) <= value < 1 << 63:
+        raise NotRecordedError("an integer of more than 64 bits")
     if type(value) in (int, bool):
         return repr(value) if value >= 0 else f"({value!r})"
     raise NotRecordedError(f"an argument of type {type(value).__name__}")

@@ -165,12 +165,14 @@ class _Values:
         """Note what is carried; return whether nothing else is read from another iteration."""
         start, period, end = repeat.start, repeat.period, repeat.end
         carried: set[int] = set()
+        fixed: set[Node] = set()  # what all iterations read
         for own in range(period):
             moves = self.moves(start + own + period, period)
             assert moves is not None
             for arg, is_moved in zip(self.inputs[start + own], moves, strict=True):
                 back = start + own - self.places.get(arg, -1)
                 if not is_moved:
+                    fixed.add(arg)
                     if back <= own and arg in self.places:  # of the first iteration alone
                         return False
                 elif back > own + period:  # of the iteration before the last one
@@ -184,7 +186,7 @@ class _Values:
                 return False
         repeat.carried = sorted(carried)
         repeat.starts = [self.nodes[start - period + own] for own in repeat.carried]
-        return bool(carried)
+        return bool(carried) and not fixed & {*repeat.starts}
 
     def begin_earlier(self, repeat: Repeat, needed: Container[Node]) -> None:
         """Let an iteration be the first one that reads other values in place of carried ones."""

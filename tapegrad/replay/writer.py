@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.eager.nodes import Body, Node
+from tapegrad.eager.nodes import Body, Node, copied
 from tapegrad.eager.traced import NotRecordedError
 from tapegrad.replay.calls import place_parts, write_call, write_reshape, write_rows, write_several
 from tapegrad.replay.forms import Form, kind_of
@@ -110,15 +110,32 @@ class Writer:
             self.text.line(f"{state} = {array}.copy()" if is_given else f"{state} = {array}")
         names = dict(self.text.names)
         with self.text.inside(f"for {self.text.fresh('i')} in range({repeat.count}):"):
-            self.text.names |= dict(zip(before, states, strict=True))
-            carried = [once[own] for own in repeat.carried]
-            self._stages(once, {*carried})
-            for state, node in zip(states, carried, strict=True):
-                self.text.line(f"{state} = {self.text.array(node)}")
+            step = self._step(once, dict(zip(before, states, strict=True)))
+            carried = [step[own] for own in repeat.carried]
+            self._stages(step, {*carried})
+            self._carry(states, carried)
         self.text.names = names
         for own, state in zip(repeat.carried, states, strict=True):
             self.text.names[last[own]] = state
         self._stages(later, needed & {*later})
+
+    def _step(self, once: list[Node], states: dict[Node, str]) -> list[Node]:
+        """Return the values of an iteration, computed from states instead of their starts.
+
+        Views of a start that are from before the loop still show the start.
+        """
+        text = self.text
+        same: dict[Node, Node] = {}
+        for start, state in states.items():
+            same[start] = Node("input", np.broadcast_to(np.zeros((), start.dtype), start.shape))
+            text.names[same[start]] = state
+            text.forms[same[start]] = Form.GIVEN
+        for node in once:
+            made = same[node] = copied(node, same)
+            text.forms[made], text.reads[made] = text.forms[node], text.reads[node]
+            if node.name == "item":
+                self._parts.setdefault(made.args[0], []).append(made)
+        return [same[node] for node in once]
 
     def _repeat(self, nodes: list[Node], needed: set[Node]) -> Repeat | None:
         """Return the repeat in some values that is worth a loop."""
@@ -137,8 +154,11 @@ class Writer:
         """Write what computes some values, stage by stage."""
         self._plan(nodes, needed)
         by_stage: dict[int, list[Node]] = {}
+        readers: dict[Node, list[Node]] = {}
         for node in nodes:
             by_stage.setdefault(self.stage[node], []).append(node)
+            for read in node.inputs():
+                readers.setdefault(read, []).append(node)
         for stage in sorted(by_stage):
             groups: dict[tuple[int, ...], list[Node]] = {}
             numbers: list[Node] = []  # that arrays of this stage may be computed from
@@ -150,12 +170,18 @@ class Writer:
                     over = node.args[0].shape if form is Form.SUM else node.shape
                     groups.setdefault(over, []).append(node)
                 else:
-                    self._nest((), numbers)
+                    self._numbers(numbers, readers)
                     numbers = []
                     self._whole(node)
-            self._nest((), numbers)
+            self._numbers(numbers, readers)
             for shape, values in groups.items():
                 self._nest(shape, values)
+
+    def _numbers(self, nodes: list[Node], readers: dict[Node, list[Node]]) -> None:
+        """Write what computes numbers, one after the other."""
+        own = {*nodes}
+        self.text.stored |= {node for node in nodes if {*readers.get(node, ())} - own}
+        self._nest((), nodes)
 
     def _whole(self, node: Node) -> None:
         """Write what computes a value that is not computed element by element."""

@@ -339,3 +339,95 @@ class TestRepeats:
             found, tg.grad(lambda x, y: tg.sum(run(x, y)), (0, 1))(x, x), strict=True
         ):
             np.testing.assert_allclose(own, other, rtol=1e-10, atol=1e-12)
+
+
+def reversed_start(x):
+    start = tg.cos(x)
+    turned, y = start[::-1], start
+    for _ in range(40):
+        y = tg.sin(y) * turned + 0.1 * tg.sum(y) / 300
+    return y
+
+
+def start_in_each_step(x):
+    y = x.reshape(4, 5)
+    for _ in range(40):
+        y = tg.sin(y) * x.reshape(4, 5) + tg.sum(y) / 300
+    return y
+
+
+def state_that_is_a_view(x):
+    a, b = x, tg.cos(x)
+    for _ in range(40):
+        a, b = tg.sin(b) + 0.01 * tg.sum(a), a[::-1]
+    return tg.stack([a, b])
+
+
+def arrays_that_change_places(x):
+    a, b, s = tg.zeros(5), tg.zeros(5), x[2]
+    for _ in range(34):
+        a[1] = s
+        b[2] = s
+        s = tg.sin(s)
+        a, b = b, a
+    return tg.stack([a, b])
+
+
+def arrays_that_rotate(x):
+    a, b, c = tg.zeros(5), tg.ones(5), x[:5] * 2.0
+    for _ in range(41):
+        a[1:] *= 0.9
+        b[2] += a[1] * x[0]
+        a, b, c = b, c, a
+    return tg.stack([a, b, c])
+
+
+LOOPS = [
+    reversed_start,
+    start_in_each_step,
+    state_that_is_a_view,
+    arrays_that_change_places,
+    arrays_that_rotate,
+]
+
+
+class TestStates:
+    """States of recorded loops, and what else is read or written in them."""
+
+    @pytest.mark.parametrize("run", LOOPS)
+    def test_values(self, run):
+        x = np.linspace(0.1, 1.0, 20)
+        assert_equal(tg.jit(run)(x), run(tg.tensor(x)).numpy(), rtol=1e-10)
+
+    @pytest.mark.compiled
+    @pytest.mark.parametrize("run", LOOPS)
+    def test_gradients(self, run):
+        def loss(x):
+            return tg.sum(tg.sin(run(x)))
+
+        x = np.linspace(0.1, 1.0, 20)
+        np.testing.assert_allclose(
+            tg.grad(tg.jit(loss))(x), tg.grad(loss)(x), rtol=1e-9, atol=1e-12
+        )
+
+    @pytest.mark.parametrize("which", [0, 10, 58])
+    @pytest.mark.parametrize("call", [tg.max, tg.sort, tg.cumsum])
+    def test_numbers_of_a_long_chain_are_read_after_a_call(self, which, call):
+        def run(a, x):
+            kept = []
+            for _ in range(60):
+                a = tg.sin(a) * 0.9
+                kept.append(a)
+            return a + call(x) * kept[which]
+
+        x = np.array([0.3, 0.9, -0.2])
+        assert_equal(tg.jit(run)(0.9, x), np.asarray(run(tg.tensor(0.9), tg.tensor(x))))
+
+
+def test_integers_of_more_than_64_bits():
+    def f(x):
+        return tg.where(x > 0, x, 1 << 63)
+
+    x = np.array([1, -2, 3])
+    assert_equal(tg.jit(f)(x), f(tg.tensor(x)).numpy())
+    assert "64 bits" in tg.jit(f).inspect(x)
