@@ -284,7 +284,8 @@ class Writer:
             for node in nodes
         ]
         for k, name in enumerate(new):
-            if name in states and name != states[k]:  # it may be overwritten first
+            is_expression = not name.isidentifier()  # such as an element of a state
+            if is_expression or (name in states and name != states[k]):  # overwritten first
                 new[k] = self.text.fresh("k")
                 self.text.line(f"{new[k]} = {name}")
         for state, name in zip(states, new, strict=True):

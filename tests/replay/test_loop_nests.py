@@ -382,7 +382,35 @@ def arrays_that_rotate(x):
     return tg.stack([a, b, c])
 
 
+def state_that_is_an_element(x):
+    a, s = x, x[0]
+    for _ in range(40):
+        a, s = tg.tanh(a[::-1] + s), a[3]
+    return a * s
+
+
+def element_in_fori_loop(x):
+    def step(i, state):
+        a, s = state
+        return tg.tanh(a[::-1] + s), a[3]
+
+    a, s = tg.fori_loop(0, 5, step, (x, x[0]))
+    return a * s
+
+
+def element_in_while_loop(x):
+    def step(state):
+        a, s, k = state
+        return tg.tanh(a[::-1] + s), a[3], k + 1
+
+    a, s, _ = tg.while_loop(lambda state: state[2] < 5, step, (x, x[0], 0))
+    return a * s
+
+
 LOOPS = [
+    element_in_fori_loop,
+    element_in_while_loop,
+    state_that_is_an_element,
     reversed_start,
     start_in_each_step,
     state_that_is_a_view,
