@@ -633,7 +633,7 @@ class TestTables:
         with profile() as found:
             for _ in range(3):
                 tg.exp(x)
-            Wait.apply(x, 0.002)
+            Wait.apply(x, 0.05)
         return found
 
     def test_sorted(self, prof):
