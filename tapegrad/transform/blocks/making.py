@@ -11,7 +11,7 @@ from numba.core import types
 from tapegrad.transform.independence.uses import Facts
 from tapegrad.transform.kinds import is_array
 
-_MAKERS = frozenset(
+MAKERS = frozenset(
     ["np.array", "np.copy", "np.empty", "np.empty_like", "np.zeros", "np.zeros_like"]
 )
 
@@ -32,7 +32,7 @@ def made(array: str, value: ast.expr, ndim: int, facts: Facts) -> tuple[ast.expr
     if isinstance(value.func, ast.Attribute) and value.func.attr == "copy" and given is None:
         maker, given = "np.copy", value.func.value
         value = ast.Call(value.func, [given], value.keywords)
-    if maker not in _MAKERS:
+    if maker not in MAKERS:
         return None
     shape = _shape(value, maker, ndim, facts)
     return None if shape is None else (shape, list(_elements(array, value, maker)))

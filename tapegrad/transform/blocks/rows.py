@@ -15,13 +15,12 @@ from typing import Any
 
 from tapegrad.transform.blocks import sizes
 from tapegrad.transform.blocks.elements import may_raise_error
+from tapegrad.transform.blocks.making import MAKERS
 from tapegrad.transform.blocks.sharing import Sharing
 from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.independence.generated import Generated
 from tapegrad.transform.independence.plan import known_offsets, moved, offset_of, range_of
 from tapegrad.transform.independence.sums import assignments, blocks_of
-
-_MAKERS = ("np.empty", "np.zeros", "np.empty_like", "np.zeros_like")
 
 Key = tuple[Any, str, frozenset[str]]  # what forward and reverse loops have in common
 Kept = dict[str, tuple[str, tuple[str, ...], int]]  # array, other indices and offset of each row
@@ -179,7 +178,7 @@ def _is_new(name: str, array: str, rows: Rows) -> bool:
     for node in reversed(rows.block[: rows.loop]):
         names = assigned([node])
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
-            return isinstance(node.value, ast.Call) and ast.unparse(node.value.func) in _MAKERS
+            return isinstance(node.value, ast.Call) and ast.unparse(node.value.func) in MAKERS
         if name in names or array in names:
             break
     return False
