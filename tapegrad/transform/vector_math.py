@@ -9,14 +9,16 @@ import math
 import types as python
 from typing import Any
 
-import numba
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
 from tapegrad.kernels import special, vmath
+from tapegrad.transform.cache.machine_code import jit
 
-_compiled = numba.njit(error_model="numpy", fastmath={"contract"}, forceinline=True)
+
+def _compiled(function: Any) -> Any:
+    return jit(function, fastmath={"contract"}, forceinline=True)
 
 
 @intrinsic
@@ -33,7 +35,7 @@ def sqrt(typingctx: Any, x: Any) -> Any:
 
 def _copies(*modules: Any) -> dict[str, Any]:
     """Return the functions of modules, compiled, with each other as globals."""
-    made: dict[str, Any] = {}
+    made: dict[str, Any] = {"__name__": __name__}  # by which their machine code is found on disk
     for module in modules:
         for name, value in vars(module).items():
             if isinstance(value, python.FunctionType):

@@ -126,8 +126,11 @@ class LoopCode:
         tests += [are_apart] if self.overlaps else []
         tests += [f"{step} == 1" for step in sorted(self.elements.indices.assumed)]
         tests += self.elements.bounds(self.start, self.stop)
-        writer(f"{in_blocks} = {' and '.join(dict.fromkeys(tests))}")
         neighbours = self._neighbours()
+        if len(tests) == 1 and self._is_one_block():  # no second version of the loop to compile
+            self._blocks(writer, neighbours, is_down)
+            return writer.text()
+        writer(f"{in_blocks} = {' and '.join(dict.fromkeys(tests))}")
         with writer.block(f"if {in_blocks}:"):
             self._blocks(writer, neighbours, is_down)
         with writer.block("else:"):
@@ -137,7 +140,7 @@ class LoopCode:
     def _blocks(self, writer: Writer, neighbours: list[Pair], is_down: bool) -> None:
         """Write the loop over blocks."""
         begin, end, failed = self.begin, self.end, self.iteration.failed
-        if not self.iteration.places and not self.iteration.flags:  # all iterations are one block
+        if self._is_one_block():
             writer(f"{begin}, {end} = {self.start}, {self.stop}")
             self._compute(writer)
             self._commit(writer, neighbours)
@@ -161,6 +164,10 @@ class LoopCode:
                 self._compute(writer)
                 self._commit(writer, neighbours)
             writer(f"{end} = {begin}" if is_down else f"{begin} = {end}")
+
+    def _is_one_block(self) -> bool:
+        """Whether nothing is put aside, so that all iterations are one block."""
+        return not self.iteration.places and not self.iteration.flags
 
     def _in_order(self, writer: Writer, first: str, last: str, is_down: bool) -> None:
         """Write the loop as it was, for some of its iterations."""

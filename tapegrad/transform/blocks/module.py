@@ -26,6 +26,7 @@ from tapegrad.transform.blocks.single_elements import visit_single_elements
 from tapegrad.transform.blocks.small_arrays import keep_on_stack, write_extents
 from tapegrad.transform.blocks.unread_zeros import remove_unread_zeros
 from tapegrad.transform.blocks.unrolling import unrolled
+from tapegrad.transform.blocks.webs import split_names
 from tapegrad.transform.blocks.zeros import (
     end_early,
     select_cotangents,
@@ -188,6 +189,7 @@ class Module:
         add_by_blas(self._trees[function.name], self._facts[function.name])
         take_from_pool(self._trees[function.name], self._facts[function.name])
         tree = copy_with(self._trees[function.name], *replaced)
+        split_names(tree, self._fresh[function.name])
         block, places = self._blocks[function.name]
         if places:
             tree.body.insert(

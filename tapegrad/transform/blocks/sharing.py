@@ -59,8 +59,9 @@ class Sharing:
 
     def _of(self, value: ast.expr, place: str) -> set[str]:
         if isinstance(value, ast.Call):
-            is_copy = isinstance(value.func, ast.Attribute) and value.func.attr == "copy"
-            return {place if is_copy or ast.unparse(value.func) in _NEW else _ANYTHING}
+            return {place if _is_new(value) else _ANYTHING}
+        if isinstance(value, ast.BinOp) and isinstance(value.op, ast.MatMult):
+            return {place}
         if isinstance(value, ast.Name):
             return self._origins.get(value.id, {_ANYTHING})  # it may be a name of the module
         if isinstance(value, ast.Subscript):
@@ -73,3 +74,11 @@ class Sharing:
             return False
         found = [self._origins.get(name, {_ANYTHING}) for name in (one, other)]
         return bool(found[0] & found[1]) or any(_ANYTHING in origins for origins in found)
+
+
+def _is_new(call: ast.Call) -> bool:
+    """Whether a call makes an array."""
+    name = ast.unparse(call.func)
+    is_copy = isinstance(call.func, ast.Attribute) and call.func.attr == "copy"
+    is_product = name == "np.dot" and len(call.args) == 2 and not call.keywords
+    return is_copy or is_product or name in _NEW

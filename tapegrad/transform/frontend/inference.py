@@ -30,6 +30,7 @@ from numba.extending import intrinsic, models, register_model
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.frontend import pipelines
 from tapegrad.transform.frontend.flow import NO_SEQUENCE
+from tapegrad.transform.frontend.quick_types import stand_in_for
 from tapegrad.transform.ir import FunctionIR
 from tapegrad.transform.printer import UNDEFINED, print_function
 
@@ -138,6 +139,15 @@ class _Outside(ast.NodeTransformer):
     def __init__(self, statics: dict[str, Any]) -> None:
         self.statics = statics
         self.namespace: dict[str, Any] = {"np": np, UNDEFINED: _undefined}
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        module, _, name = ast.unparse(node.func).rpartition(".")
+        if module == "np" and not node.keywords:
+            quick = stand_in_for(name, len(node.args))
+            if quick is not None:
+                node.func = ast.copy_location(ast.Name(f"quick_{name}", ast.Load()), node.func)
+                self.namespace[node.func.id] = quick
+        return self.generic_visit(node)  # type: ignore[return-value]
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         return self.outside(node)

@@ -1,0 +1,153 @@
+"""A name for each value of a function, as far as they are apart.
+
+A pass of numba looks at the whole function for every name that is assigned in several places. Most
+names of generated code are: what the forward half computes in a loop, the reverse half computes
+again under the same name. Here assignments keep a common name only if one use may see both, which
+compilers call a web (Muchnick, Advanced Compiler Design and Implementation, section 16.3).
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable
+
+from tapegrad.transform.independence.sums import blocks_of
+
+Seen = dict[str, frozenset[int]]  # the numbers of the assignments that a use of a name may see
+
+_LEFT_ALONE = (
+    *(ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.NamedExpr),
+    *(ast.With, ast.Try, ast.Delete, ast.Global, ast.Nonlocal, ast.Import, ast.ImportFrom),
+)
+
+
+def split_names(tree: ast.FunctionDef, fresh: Callable[[str], str]) -> None:
+    """Give names of their own to values that have nothing in common but their name.
+
+    Parameters
+    ----------
+    tree
+        The function, which is changed.
+    fresh
+        Returns a name that it does not use.
+    """
+    inner = [node for node in ast.walk(tree) if node is not tree]
+    if not any(isinstance(node, (*_LEFT_ALONE, ast.FunctionDef)) for node in inner):
+        _Webs(tree).rename(fresh)
+
+
+class _Webs:
+    """The assignments of a function, and which of them belong together."""
+
+    def __init__(self, tree: ast.FunctionDef) -> None:
+        self.names: list[str] = []  # that are assigned, by the numbers of the assignments
+        self.parents: list[int] = []  # of assignments in the trees of webs
+        self.numbers: dict[int, int] = {}  # of assignments, by the ids of their targets
+        self.places: dict[int, tuple[ast.Name, int]] = {}  # names with an assignment, by their ids
+        self.seen: Seen = {p.arg: frozenset([self._number(p, p.arg)]) for p in tree.args.args}
+        self.parameters = [*self.seen]
+        self._block(tree.body)
+
+    def rename(self, fresh: Callable[[str], str]) -> None:
+        """Write the names."""
+        taken = {*self.parameters}  # whose assignments are the first
+        found = {self._root(k): name for k, name in enumerate(self.parameters)}
+        for node, number in self.places.values():
+            root = self._root(number)
+            if root not in found:
+                found[root] = fresh(node.id) if node.id in taken else node.id
+                taken.add(node.id)
+            node.id = found[root]
+
+    def _number(self, node: ast.AST, name: str) -> int:
+        """Return the number of an assignment."""
+        if id(node) not in self.numbers:
+            self.numbers[id(node)] = len(self.names)
+            self.parents.append(len(self.names))
+            self.names.append(name)
+        return self.numbers[id(node)]
+
+    def _root(self, number: int) -> int:
+        while self.parents[number] != number:
+            self.parents[number] = number = self.parents[self.parents[number]]
+        return number
+
+    def _joined(self, numbers: Iterable[int]) -> int:
+        """Let assignments belong together; return one of them."""
+        roots = {self._root(number) for number in numbers}
+        first = min(roots)
+        for root in roots:
+            self.parents[root] = first
+        return first
+
+    # -- the order of statements ----------------------------------------------------------------
+
+    def _block(self, body: list[ast.stmt]) -> None:
+        for node in body:
+            if isinstance(node, ast.If):
+                self._read(node.test)
+                before = self.seen
+                self.seen = {}
+                for block in [node.body, node.orelse]:
+                    after, self.seen = self.seen, {**before}
+                    self._block(block)
+                    self._may_be(after)
+            elif isinstance(node, (ast.For, ast.While)):
+                if isinstance(node, ast.For):
+                    self._read(node.iter)
+                self._may_be(self._assigned_in(node))  # by iterations before
+                before = {**self.seen}
+                if isinstance(node, ast.While):
+                    self._read(node.test)
+                else:
+                    self._assign(node.target)
+                for block in blocks_of(node):
+                    self._block(block)
+                self._may_be(before)
+            else:
+                self._simple(node)
+
+    def _simple(self, node: ast.stmt) -> None:
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            self._read(node.value)
+            name, number = node.target.id, self._number(node.target, node.target.id)
+            self._joined([number, *self.seen.get(name, ())])
+            self._assign(node.target)
+            return
+        self._read(node)
+        for part in ast.walk(node):
+            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+                self._assign(part)
+
+    def _read(self, node: ast.AST) -> None:
+        for part in ast.walk(node):
+            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
+                if part.id in self.seen:
+                    self._place(part, self._joined(self.seen[part.id]))
+
+    def _assign(self, node: ast.expr) -> None:
+        for part in ast.walk(node):
+            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+                number = self._number(part, part.id)
+                self.seen[part.id] = frozenset([number])
+                self._place(part, number)
+
+    def _place(self, node: ast.Name, number: int) -> None:
+        """Note which assignment a name belongs to."""
+        if id(node) in self.places:  # the tree has it twice
+            self._joined([number, self.places[id(node)][1]])
+        self.places[id(node)] = node, number
+
+    def _assigned_in(self, node: ast.stmt) -> Seen:
+        """Return all assignments in a statement."""
+        found: dict[str, set[int]] = {}
+        for part in ast.walk(node):
+            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+                found.setdefault(part.id, set()).add(self._number(part, part.id))
+        return {name: frozenset(numbers) for name, numbers in found.items()}
+
+    def _may_be(self, other: Seen) -> None:
+        """Note that names may have other values as well."""
+        empty: frozenset[int] = frozenset()
+        names = self.seen.keys() | other.keys()
+        self.seen = {n: self.seen.get(n, empty) | other.get(n, empty) for n in names}
