@@ -21,6 +21,7 @@ from tapegrad.replay.arguments import Arguments, kinds_of
 from tapegrad.replay.compiled import Region, as_given
 from tapegrad.replay.drawing import drawn
 from tapegrad.replay.recorded import Recorded
+from tapegrad.transform.eager_calls import Kind, Kinds, typing_of
 from tapegrad.transform.errors import TransformError
 
 _PLAIN_ACTIONS = (RECORD_OP, COMPUTE_ONLY)
@@ -65,6 +66,20 @@ class JittedFunction:
 
     def __repr__(self) -> str:
         return f"<jitted {getattr(self.function, '__qualname__', self.function)}>"
+
+    @functools.cached_property
+    def tapegrad_overloaded(self) -> Any:
+        """What lets compiled functions call this one."""
+        return typing_of(self, self.function, self._known_result)
+
+    @property
+    def _numba_type_(self) -> Any:
+        return self.tapegrad_overloaded.numba_type
+
+    def _known_result(self, kinds: Kinds) -> Kind | None:
+        """Return the dtype and dimensions of the result for those of arguments, if recorded."""
+        found = {recorded.result_of.get(kinds) for recorded in self._known.values()} - {None}
+        return found.pop() if len(found) == 1 else None
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)

@@ -21,6 +21,7 @@ from tapegrad.replay.arguments import Arguments
 from tapegrad.replay.compiled import Region
 from tapegrad.replay.plan import Plan
 from tapegrad.replay.program import simplified
+from tapegrad.transform.eager_calls import Kind, Kinds
 from tapegrad.transform.errors import TransformError
 
 _MOST_ITERATIONS = 1000  # of a Python loop, after which it is worth a warning
@@ -46,6 +47,8 @@ class Recorded:
         Why it does, "" if it does not.
     is_single
         Whether it returns one value, which is computed.
+    result_of
+        The dtype and dimensions of the result, if it is a single one, by those of the arguments.
     captured
         The tensors from outside that did not require grad, and whose values are constants.
     """
@@ -55,6 +58,7 @@ class Recorded:
         self.plan: Plan | None = None
         self.reason = ""
         self.is_single = False
+        self.result_of: dict[Kinds, Kind] = {}
         self.captured: list[Tensor] = []
         self._parameters: list[Tensor] = []  # from outside, too, and further arguments
         self._kinds: list[Any] = []  # their shapes and dtypes
@@ -96,6 +100,9 @@ class Recorded:
         if not outputs:
             raise NotRecordedError("no result depends on the arguments")
         self.is_single = type(found) is Traced and not found.is_known()
+        if self.is_single:
+            kinds = tuple((str(node.dtype), len(node.shape)) for node in inputs)
+            self.result_of[kinds] = str(outputs[0].dtype), len(outputs[0].shape)
         self.captured = trace.captured
         self._parameters = [tensor for tensor, _ in trace.parameters]
         self._kinds = [*map(_kind, self._parameters)]

@@ -1,4 +1,6 @@
-"""Calls, from compiled functions, of functions of the package that numba does not compile.
+"""Calls, from compiled functions, of functions of tensors that numba does not compile.
+
+These are functions of the package, and those that `tapegrad.jit` made.
 
 They run in Python, and so do their derivatives of any order, which are those of the ops: the call
 ``call_eager(path, *values)`` computes the function or derivative that `path` denotes. `values` are
@@ -19,14 +21,16 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import uuid
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 from numba.core import types
 from numba.core.errors import TypingError
+from numba.core.typing.templates import make_overload_template
 from numba.extending import overload
 from numba.np.numpy_support import as_dtype
 
@@ -41,8 +45,33 @@ from tapegrad.ops.composite import declarations
 from tapegrad.ops.kinds import Elementwise
 from tapegrad.transform.kinds import is_array, is_real
 
+Kind = tuple[str, int]  # the dtype and the number of dimensions of a value
+Kinds = tuple[Kind, ...]
+
+
+class _Other(NamedTuple):
+    """A function that is not of the package.
+
+    Parameters
+    ----------
+    function
+        What is called.
+    plain
+        What is called with example arrays, to find the type of the result.
+    known
+        Returns the dtype and number of dimensions of the result for those of the arguments, None if
+        they are not known.
+    """
+
+    function: Callable[..., Any]
+    plain: Callable[..., Any]
+    known: Callable[[Kinds], Kind | None]
+
+
 _VARIABLE = object()  # stands for an argument that is a value; a path contains only its name
 _EXTENTS = (3, 2, 4, 1)  # of the example arrays that determine the type of a result
+_OTHERS, _PLAIN = "others", "plain"  # namespaces of functions that are not of the package
+_others: dict[str, _Other] = {}  # by names that no other process has
 
 
 # -- in Python -------------------------------------------------------------------------------------
@@ -57,16 +86,28 @@ def _function(path: str) -> Callable[..., Any]:
         of = _function(repr(tuple(inner)))
         return _vjp(of, number) if mode == "vjp" else _jvp(of, number)
     dotted, arguments = last
-    namespace, _, short = dotted.rpartition(".")
-    public = NAMESPACES[namespace][short]
+    called = _called(dotted)
 
     def function(*values: Any) -> Any:
         given = iter(values)
         named = {n: constant[0] if constant else next(given) for n, *constant in arguments}
         first = next(iter(named))  # positional, so that a list or a number becomes a tensor
-        return public(named.pop(first), **named)
+        return called(named.pop(first), **named)
 
     return function
+
+
+def _called(dotted: str) -> Callable[..., Any]:
+    """Return the function that a name in a path denotes."""
+    namespace, _, short = dotted.rpartition(".")
+    if namespace not in (_OTHERS, _PLAIN):
+        return NAMESPACES[namespace][short]
+    if short not in _others:
+        raise RuntimeError(
+            "machine code on disk calls a function that tg.jit made in another process; leave out "
+            "cache=True where a numba function calls it"
+        )
+    return _others[short].function if namespace == _OTHERS else _others[short].plain
 
 
 def _with_leaf(values: list[Any], number: int) -> list[Any]:
@@ -132,6 +173,8 @@ def compute(path: str, dtypes: tuple[str, ...], values: tuple[Any, ...]) -> np.n
             for dtype, value in zip(dtypes, values, strict=True)
         ]
         found = _function(path)(*given)
+        if any(isinstance(value, Tensor) and value._version for value in given):
+            raise TypeError("it writes to an argument, here a copy; let it return a new array")
         if isinstance(found, (tuple, list)):
             raise TypeError("several results; call NumPy's function, or one of its own for each")
         return found.detach().numpy() if isinstance(found, Tensor) else np.asarray(found)
@@ -187,20 +230,44 @@ def _result(path: str, kinds: tuple[Any, ...]) -> Any:
 
 def _of_value(path: str, kinds: tuple[Any, ...]) -> Any:
     """Return the type of a value, determined by evaluating the function for small arrays."""
+    ((dotted, arguments),) = ast.literal_eval(path)
+    namespace, _, short = dotted.rpartition(".")
+    if namespace == _OTHERS:
+        found = _others[short].known(tuple((_dtype_of(k), getattr(k, "ndim", 0)) for k in kinds))
+        if found is not None:
+            return _new(np.dtype(found[0]), found[1])
+        path = repr(((f"{_PLAIN}.{short}", arguments),))
     for extent in _EXTENTS:
         try:
             with warnings.catch_warnings(), np.errstate(all="ignore"):
                 warnings.simplefilter("ignore")
                 examples = tuple(_example(kind, extent) for kind in kinds)
-                found = compute(path, tuple(map(_dtype_of, kinds)), examples)
+                value = compute(path, tuple(map(_dtype_of, kinds)), examples)
         except Exception as error:
             if extent == _EXTENTS[-1]:
-                dotted, shown = ast.literal_eval(path)[0][0], ", ".join(map(str, kinds))
-                raise TypingError(f"tapegrad.{dotted} of ({shown}): {error}") from error
+                shown = ", ".join(map(str, kinds))
+                said = f"tapegrad.{_label(dotted)} of ({shown}): {error}"
+                if namespace == _OTHERS:
+                    said += "; call it with such arrays before: then its result is known"
+                raise TypingError(said) from error
             continue
-        dtype = numba.from_dtype(found.dtype)
-        return types.Array(dtype, found.ndim, "C") if found.ndim else dtype
+        return _new(value.dtype, value.ndim)
     return None
+
+
+def _new(dtype: np.dtype[Any], ndim: int) -> Any:
+    """Return the type of a number or a new array."""
+    kind = numba.from_dtype(dtype)
+    return types.Array(kind, ndim, "C") if ndim else kind
+
+
+def _label(dotted: str) -> str:
+    """Return the name of a function in errors."""
+    namespace, _, short = dotted.rpartition(".")
+    if namespace != _OTHERS:
+        return dotted
+    name = getattr(_others[short].plain, "__name__", "")
+    return f"jit.{name}" if name.isidentifier() else "jit"
 
 
 def _dtype_of(kind: Any) -> str:
@@ -237,6 +304,23 @@ def register() -> None:
             function.tapegrad_overloaded = typing
 
 
+def typing_of(
+    function: Callable[..., Any],
+    plain: Callable[..., Any],
+    known: Callable[[Kinds], Kind | None],
+) -> _Typing:
+    """Return what lets numba compile calls of a function that is not of the package.
+
+    Parameters
+    ----------
+    function, plain, known
+        See `_Other`.
+    """
+    short = uuid.uuid4().hex
+    _others[short] = _Other(function, plain, known)
+    return _Typing(f"{_OTHERS}.{short}", plain)
+
+
 def instead_of(text: str) -> str | None:
     """Return the name of the function of the package that replaces a NumPy function, or None."""
     namespace, _, short = text.removeprefix("np.").rpartition(".")
@@ -251,6 +335,17 @@ class _Typing:
     def __init__(self, dotted: str, declaration: Any) -> None:
         self.dotted = dotted
         self.declaration = declaration
+
+    @property
+    def label(self) -> str:
+        """The name of the function in errors."""
+        return _label(self.dotted)
+
+    @functools.cached_property
+    def numba_type(self) -> types.Function:
+        """The type of the function in numba, for those that are not known by name."""
+        options = {"strict": False, "inline": "never", "prefer_literal": True}
+        return types.Function(make_overload_template(self, self.implementation, {}, **options))
 
     @functools.cached_property
     def signature(self) -> inspect.Signature:

@@ -84,7 +84,7 @@ def _loops_that_end_early(x):
         if step < 0.1:
             break
     step = total
-    return step
+    return step + x
 
 
 FUNCTIONS = [
@@ -131,8 +131,7 @@ def _random_body(draw, depth, indent):
                 lines += [f"{pad}    if {one} < {two}:", f"{pad}        break"]
         else:
             lines += [f"{pad}n = 0", f"{pad}while n < {draw.randint(0, 3)}:", f"{pad}    n += 1"]
-            inner = [n for n in _random_body(draw, 0, indent + 1)]
-            lines += inner
+            lines += _random_body(draw, 0, indent + 1)
     return lines
 
 

@@ -339,7 +339,8 @@ def templates_of(value: Any) -> list[Any]:
         return []
     context = cpu_target.typing_context
     context.refresh()
-    return list(getattr(context._lookup_global(value), "templates", ()))
+    kind = getattr(value, "_numba_type_", None) or context._lookup_global(value)
+    return list(getattr(kind, "templates", ()))
 
 
 def implementations_of(function: types.FunctionType) -> list[Any]:

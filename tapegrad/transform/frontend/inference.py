@@ -247,7 +247,7 @@ def _refuse_callees(function: FunctionIR, said: str) -> None:
                     node,
                 )
             typing = getattr(value, "tapegrad_overloaded", None)
-            if typing and no_result and typing.dotted.split(".")[-1] == no_result[2]:
+            if typing and no_result and typing.label.split(".")[-1] == no_result[2]:
                 raise function.source.refuse(f"cannot call {no_result[1]}", node)
             if isinstance(value, FunctionType) and not _is_typed(value):
                 if (value.__module__ or "").split(".")[0] == "tapegrad":

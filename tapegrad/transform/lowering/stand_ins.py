@@ -39,7 +39,8 @@ def has_stand_in(callee: Any) -> bool:
         return not hasattr(callee, "tapegrad_op")
     if isinstance(callee, (GUFunc, CFunc)):
         return True
-    return isinstance(callee, types.FunctionType) and bool(implementations_of(callee))
+    is_function = isinstance(callee, types.FunctionType) or hasattr(callee, "tapegrad_overloaded")
+    return is_function and bool(implementations_of(callee))
 
 
 @functools.cache
