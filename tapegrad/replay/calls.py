@@ -10,6 +10,8 @@ import numpy as np
 from tapegrad.eager.nodes import Node
 from tapegrad.eager.traced import NotRecordedError
 from tapegrad.replay.forms import (
+    FLOAT,
+    FLOATS,
     Form,
     aligned,
     are_last,
@@ -159,15 +161,16 @@ def _argument(text: Text, arg: Any) -> str:
 
 def _product(text: Text, node: Node, name: str) -> None:
     x, y = node.args
-    if not (isinstance(x, Node) and isinstance(y, Node)) or node.dtype != np.float64:
+    if not (isinstance(x, Node) and isinstance(y, Node)) or node.dtype not in FLOATS:
         raise NotRecordedError("a product with something else than arrays of floats")
-    if x.dtype != np.float64 or y.dtype != np.float64:
-        raise NotRecordedError("a product of integers")
+    if not x.dtype == y.dtype == node.dtype:
+        raise NotRecordedError("a product of two dtypes")
     left, right = text.array(x), text.array(y)
     if max(len(x.shape), len(y.shape)) <= 2:
         text.line(f"{name} = np.dot({left}, {right})")
         return
-    if len(x.shape) == len(y.shape) == 3 and x.shape[0] == y.shape[0]:
+    are_stacks = len(x.shape) == len(y.shape) == 3 and x.shape[0] == y.shape[0]
+    if are_stacks and node.dtype == FLOAT:
         text.line(f"{name} = stacked_product({left}, {right})")
         return
     if len(y.shape) == 2:  # all rows of the stack at once
@@ -177,7 +180,7 @@ def _product(text: Text, node: Node, name: str) -> None:
         return
     has_vector = min(len(x.shape), len(y.shape)) < 2
     batch = node.shape[:-1] if has_vector else node.shape[:-2]
-    text.line(text.empty(name, node.shape))
+    text.line(text.empty(name, node.shape, kind_of(node)))
 
     def product(index: list[str]) -> str:
         parts = []

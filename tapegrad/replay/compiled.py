@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.eager.tensor import Tensor
+from tapegrad.replay.forms import FLOATS
 from tapegrad.replay.helpers import checked_index, checked_indices, largest
 from tapegrad.replay.program import Program
 from tapegrad.replay.writer import Writer
@@ -86,8 +87,10 @@ class Region:
         outputs = self.program.outputs
         values = [found] if len(outputs) == 1 else [*found]
         for k, (value, node) in enumerate(zip(values, outputs, strict=True)):
-            if not node.shape and not isinstance(value, Tensor):
-                values[k] = node.dtype.type(value)
+            if not isinstance(value, Tensor):
+                values[k] = value if node.shape else node.dtype.type(value)
+            elif value.dtype != node.dtype:  # compiled code returned a float
+                values[k] = value.astype(node.dtype)
         return values
 
     def direct_gradient(self, numbers: list[int], count: int) -> Any:
@@ -108,6 +111,15 @@ class Region:
                 found = self._direct_gradients[key] = self.gradient(places)
         return found
 
+    def as_results(self, value: Any, gradients: Sequence[Any], places: Sequence[int]) -> Any:
+        """Return a value and gradients, numbers among them as NumPy's of the right dtypes."""
+        inputs = self.program.inputs
+        found = [
+            gradient if type(gradient) is np.ndarray else inputs[place].dtype.type(gradient)
+            for gradient, place in zip(gradients, places, strict=True)
+        ]
+        return self.scalar(value), found
+
     def gradient(self, places: tuple[int, ...]) -> Any:
         """Return the compiled value and gradient, None if there is none.
 
@@ -121,7 +133,7 @@ class Region:
             outputs = self.program.outputs
             nodes = [*(self.program.inputs[place] for place in places), *outputs]
             if places and len(outputs) == 1 and not outputs[0].shape:
-                if all(node.dtype == np.float64 for node in nodes):
+                if all(node.dtype in FLOATS for node in nodes):
                     found = gradient(self.function, places, True, "value_and_grad", False)
                     self._gradients[places] = found
         return found

@@ -13,7 +13,9 @@ from tapegrad.eager.numeric import PASSIVE
 from tapegrad.eager.traced import NotRecordedError
 from tapegrad.ops.op import normalize_axes
 
-FLOAT, INTEGER, BOOLEAN = np.dtype(np.float64), np.dtype(np.int64), np.dtype(np.bool_)
+FLOAT, SINGLE = np.dtype(np.float64), np.dtype(np.float32)
+INTEGER, BOOLEAN = np.dtype(np.int64), np.dtype(np.bool_)
+FLOATS = (FLOAT, SINGLE)
 
 
 class Form(enum.Enum):
@@ -50,6 +52,8 @@ _OF_BOOLEANS = {
 _TESTS = ("isfinite", "isinf", "isnan")
 _OF_MATH = ("erf", "erfc")  # which loops compute by vector instructions
 _OF_INTEGERS = ("add", "subtract", "multiply", "negative", "positive", "where")
+_WITHOUT_ROUNDING = ("where", "at_least", "at_most", "stop_gradient", "negative", "positive")
+_OPERATORS_OF_SINGLES = ("add", "subtract", "multiply", "divide", "square")
 _VIEWS = (
     "getitem",
     "item_at",
@@ -59,6 +63,8 @@ _VIEWS = (
     "gather",
     "reshape",
 )
+# calls that are written in a way that fits to each dtype
+_CALLS_OF_SINGLES = ("concatenate", "embed", "matmul", "put", "put_at")
 BLOCKS = ("for_loop", "while_loop", "switch", "derivative")
 _ROWS = ("max", "min")
 _ROWS_OF_CALLS = ("all", "any", "argmax", "argmin")  # functions that are no ops
@@ -81,11 +87,11 @@ def form_of(node: Node) -> Form:
         return Form.VIEW
     if kind == "reduction" and not axes_of(node):
         return Form.MAP  # of each element alone
-    if node.name == "sum" and node.dtype in (FLOAT, INTEGER):
+    if node.name == "sum" and node.dtype in (*FLOATS, INTEGER):
         return Form.SUM
     if node.name == "top":  # columns in the loops that compute the elements
         return Form.ROWS if are_last(node) else Form.SUM
-    if node.name in _ROWS and node.dtype == FLOAT:
+    if node.name in _ROWS and node.dtype in FLOATS:
         return Form.ROWS
     if node.name in _ROWS_OF_CALLS and _has_only_axes(node):
         return Form.ROWS
@@ -96,10 +102,13 @@ def check_dtype(node: Node) -> None:
     """Raise if compiled code computes values of a dtype differently from NumPy."""
     if node.dtype is None:
         return
-    if node.dtype not in (FLOAT, INTEGER, BOOLEAN):
+    if node.dtype not in (*FLOATS, INTEGER, BOOLEAN):
         raise NotRecordedError(f"{node.name} has dtype {node.dtype}")
     if node.name in ("input", "constant"):
         return
+    if form_of(node) is Form.CALL and node.name not in _CALLS_OF_SINGLES:
+        if SINGLE in (node.dtype, *(arg.dtype for arg in node.inputs())):
+            raise NotRecordedError(f"{node.name} of float32")
     if node.dtype == INTEGER and form_of(node) is Form.MAP and node.name not in _OF_INTEGERS:
         raise NotRecordedError(f"{node.name} of integers")
     if node.dtype == BOOLEAN and form_of(node) is Form.MAP and not _is_test(node):
@@ -122,7 +131,27 @@ def _is_test(node: Node) -> bool:
 
 
 def expression(node: Node, args: list[str]) -> str:
-    """Return the text that computes an element from those of the arguments."""
+    """Return the text that computes an element from those of the arguments.
+
+    Elements of float32 are rounded by each op, as NumPy's are. Functions of them are computed with
+    float64, for which there is vector math.
+    """
+    if node.dtype != SINGLE:
+        return _computed(node, args)
+    is_exact = node.name in _WITHOUT_ROUNDING
+    if not is_exact and node.name not in (*_OPERATORS_OF_SINGLES, "astype"):
+        pairs = zip(node.args, args, strict=True)
+        args = [f"float({text})" if isinstance(arg, Node) else text for arg, text in pairs]
+    return f"np.float32({_computed(node, args)})"
+
+
+def is_of_singles(node: Node) -> bool:
+    """Whether Python's numbers become float32 where a value is computed."""
+    dtypes = {arg.dtype for arg in node.args if isinstance(arg, Node)}
+    return SINGLE in (node.dtype, *dtypes) and FLOAT not in dtypes
+
+
+def _computed(node: Node, args: list[str]) -> str:
     name = node.name
     if name == "power" and isinstance(node.args[1], int) and node.args[1] < 0:
         args[1] = number(float(node.args[1]))  # division by zero gives inf
@@ -141,9 +170,9 @@ def expression(node: Node, args: list[str]) -> str:
     if name == "stop_gradient":
         return f"tg.stop_gradient({args[0]})"
     if name == "astype":
-        if node.dtype != FLOAT:
+        if node.dtype not in FLOATS:
             raise NotRecordedError(f"a conversion to {node.dtype}")
-        return f"float({args[0]})"
+        return f"float({args[0]})" if node.dtype == FLOAT else args[0]
     if node.name in ("sum", "max", "min", "logsumexp"):  # over no axes
         return args[0]
     unary = {"negative": "-{}", "positive": "+{}", "square": "{} * {}", "reciprocal": "1.0 / {}"}

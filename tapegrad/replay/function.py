@@ -185,8 +185,9 @@ class JittedFunction:
                 if known is not None and direct is not None:
                     self._hits += 1
                     value, found = direct(*args, *known.constants)
-                    found = tuple([np.float64(g) if type(g) is float else g for g in found])
-                    return np.float64(value), found[0] if is_one else found
+                    own = [number % len(args) for number in numbers]
+                    value, found = known.as_results(value, found, own)
+                    return value, found[0] if is_one else tuple(found)
             if MODE.special and (MODE.thread.trace is not None or MODE.action() != RECORD_OP):
                 return otherwise(*args, **kwargs)
             arguments = self._arguments(args, kwargs)
@@ -205,8 +206,9 @@ class JittedFunction:
                 recorded.run_op_by_op(f"its gradient: {error}")
                 return otherwise(*args, **kwargs)
             self._note_direct(args, kwargs, recorded)
-            gradients = arguments.like_arguments(numbers, [*map(_of_output, found)])
-            return _of_output(value), gradients[0] if is_one else gradients
+            value, found = region.as_results(value, found, places)
+            gradients = arguments.like_arguments(numbers, found)
+            return value, gradients[0] if is_one else gradients
 
         return value_and_gradient
 
@@ -295,10 +297,6 @@ class _OfItems:
 
         over = vmap(functools.wraps(function)(flat), axes, 0, randomness)
         self.jitted = JittedFunction(over, (), ())
-
-
-def _of_output(value: Any) -> Any:
-    return np.float64(value) if type(value) is float else value
 
 
 def jit(

@@ -8,7 +8,7 @@ import numpy as np
 
 from tapegrad.eager.nodes import Node
 from tapegrad.ops.op import TABLE
-from tapegrad.replay.forms import BOOLEAN, FLOAT, axes_of
+from tapegrad.replay.forms import BOOLEAN, FLOATS, axes_of
 
 _FEW_TERMS = 4  # of an element of a product, up to which loops over the elements add them up
 _MOST_PRODUCTS = 20  # that are spelt out: each takes a dozen lines
@@ -44,7 +44,8 @@ def _has_few_terms(node: Node) -> bool:
     return (
         0 < node.args[0].shape[-1] <= _FEW_TERMS
         and 0 not in node.shape
-        and all(x.dtype == FLOAT for x in node.args)
+        and node.dtype in FLOATS
+        and all(x.dtype == node.dtype for x in node.args)
     )
 
 
@@ -70,12 +71,12 @@ def _product(node: Node) -> list[Node]:
 def _item(x: Node, index: Any) -> Node:
     """Return elements of an array."""
     shape = np.broadcast_to(np.zeros(()), x.shape)[index].shape
-    return Node("getitem", _of(shape), (x,), {"index": index}, TABLE["getitem"])
+    return Node("getitem", _of(shape, x.dtype), (x,), {"index": index}, TABLE["getitem"])
 
 
 def _is_of_floats(node: Node) -> bool:
     (x,) = node.args
-    is_float = isinstance(x, Node) and x.dtype == FLOAT and node.dtype == FLOAT
+    is_float = isinstance(x, Node) and x.dtype == node.dtype and node.dtype in FLOATS
     return is_float and bool(axes_of(node)) and 0 not in x.shape
 
 
@@ -85,7 +86,7 @@ def _logsumexp(node: Node) -> list[Node]:
     axes, keeps = axes_of(node), node.parameters["keepdims"]
     named = {"axis": axes, "keepdims": keeps}
     shape = node.shape
-    top = Node("top", _of(shape), (x,), named)
+    top = Node("top", _of(shape, x.dtype), (x,), named)
     finite = Node("isfinite", _of(shape, BOOLEAN), (top,))
     shift = _mapped("where", shape, finite, top, 0.0)
     found = [top, finite, shift]
@@ -97,16 +98,17 @@ def _logsumexp(node: Node) -> list[Node]:
         found.append(beside)
     found.append(_mapped("subtract", x.shape, x, beside))
     found.append(_mapped("exp", x.shape, found[-1]))
-    found.append(Node("sum", _of(shape), (found[-1],), named, TABLE["sum"]))
+    found.append(Node("sum", _of(shape, x.dtype), (found[-1],), named, TABLE["sum"]))
     found.append(_mapped("log", shape, found[-1]))
     found.append(_mapped("add", shape, found[-1], shift))
     return found
 
 
-def _of(shape: tuple[int, ...], dtype: np.dtype = FLOAT) -> Any:
+def _of(shape: tuple[int, ...], dtype: np.dtype) -> Any:
     """Return an array of a shape without memory of its own."""
     return np.broadcast_to(np.zeros((), dtype), shape)
 
 
 def _mapped(name: str, shape: tuple[int, ...], *args: Any) -> Node:
-    return Node(name, _of(shape), args, {}, TABLE[name])
+    (dtype,) = {arg.dtype for arg in args if isinstance(arg, Node) and arg.dtype != BOOLEAN}
+    return Node(name, _of(shape, dtype), args, {}, TABLE[name])

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tapegrad.eager.nodes import Node
-from tapegrad.replay.forms import aligned, axes_of, expression, kind_of, number
+from tapegrad.replay.forms import (
+    INTEGER,
+    SINGLE,
+    aligned,
+    axes_of,
+    expression,
+    is_of_singles,
+    kind_of,
+    number,
+)
 from tapegrad.replay.repeats import Repeat
 from tapegrad.replay.text import Text
 
@@ -63,7 +74,8 @@ class Nest:
         text = self.text
         for node in nodes:
             may_vary = node.name in _OF_ANY_NUMBERS
-            args = [self._argument(arg, indent, may_vary) for arg in node.args]
+            given = map(_rounded, node.args) if is_of_singles(node) else node.args
+            args = [self._argument(arg, indent, may_vary) for arg in given]
             name = self.local[node] = text.fresh("v")
             self.inside.append(f"{indent}{name} = {expression(node, args)}")
             if not self.shape or not indent:
@@ -125,9 +137,12 @@ class Nest:
         total, kind = text.fresh("s"), kind_of(node)
         first = min(axes)
         if all(k < first for k in kept):  # the last axes
-            self.before.setdefault(first, []).append(f"{total} = {'0' if kind else '0.0'}")
+            start = "0" if node.dtype == INTEGER else "0.0"
+            self.before.setdefault(first, []).append(f"{total} = {start}")
             self.inside.append(f"{total} += {value}")
             if not node.shape:
+                if node.dtype == SINGLE:
+                    self.after.setdefault(0, []).append(f"{total} = np.float32({total})")
                 text.names[node] = total
                 return
             array = text.fresh("z")
@@ -137,7 +152,8 @@ class Nest:
             array = text.fresh("z")
             element = f"{array}[{', '.join(place)}]"
             if node.name == "top":
-                made = f"{array} = np.full({text.shape(node.shape)}, -np.inf)"
+                kind = kind_of(node)
+                made = f"{array} = np.full({text.shape(node.shape)}, -np.inf{kind})"
                 before, new = text.fresh("m"), text.fresh("m")
                 self.inside.append(f"{before} = {element}")
                 self.inside.append(f"{new} = tg.stop_gradient({value})")
@@ -165,3 +181,8 @@ class Nest:
                 return name
             self._loads[element] = name
         return self._loads[element]
+
+
+def _rounded(arg: Any) -> Any:
+    """Return an argument, as float32 if it is a float of Python."""
+    return float(np.float32(arg)) if type(arg) is float else arg

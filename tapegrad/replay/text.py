@@ -11,7 +11,17 @@ from typing import Any
 import numpy as np
 
 from tapegrad.eager.nodes import Node
-from tapegrad.replay.forms import Form, check_dtype, form_of, kind_of, number, place_in_base
+from tapegrad.replay.forms import (
+    BOOLEAN,
+    FLOATS,
+    INTEGER,
+    Form,
+    check_dtype,
+    form_of,
+    kind_of,
+    number,
+    place_in_base,
+)
 from tapegrad.replay.program import Program
 
 SHORT = 4  # extents up to this are constants
@@ -133,7 +143,7 @@ class Text:
 
     def constant(self, array: Any) -> str:
         """Return the text of a constant: a number, or an argument, one for equal arrays."""
-        if array.ndim == 0 and array.dtype in (np.float64, np.int64, np.bool_):
+        if array.ndim == 0 and array.dtype in (*FLOATS, INTEGER, BOOLEAN):
             return self.number(array.item())
         return self._given(array)
 

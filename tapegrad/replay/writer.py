@@ -16,7 +16,7 @@ import numpy as np
 from tapegrad.eager.nodes import Body, Node, copied
 from tapegrad.eager.traced import NotRecordedError
 from tapegrad.replay.calls import place_parts, write_call, write_reshape, write_rows, write_several
-from tapegrad.replay.forms import Form, kind_of
+from tapegrad.replay.forms import FLOATS, Form, kind_of
 from tapegrad.replay.module import Module
 from tapegrad.replay.nests import Nest
 from tapegrad.replay.program import Program
@@ -408,7 +408,8 @@ class Writer:
             self._steps(shape, maps, sums, repeat)
 
     def _has_stored_start(self, repeat: Repeat, maps: list[Node], shape: tuple[int, ...]) -> bool:
-        return all(node.dtype == np.float64 for node in (*maps[: repeat.start], *repeat.starts))
+        kinds = {node.dtype for node in (*maps[: repeat.start], *repeat.starts)}
+        return len(kinds) == 1 and kinds.issubset(FLOATS)
 
     def _steps(
         self, shape: tuple[int, ...], maps: list[Node], sums: list[Node], repeat: Repeat

@@ -33,11 +33,19 @@ def arrays_of(value):
     return [np.asarray(value.detach() if isinstance(value, tg.Tensor) else value)]
 
 
-def assert_equal(found, expected, rtol=1e-12):
+def in_float32(value):
+    """Return arguments with arrays of floats as float32."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(in_float32, value))
+    is_float = isinstance(value, (np.ndarray, np.generic)) and value.dtype == np.float64
+    return value.astype(np.float32) if is_float else value
+
+
+def assert_equal(found, expected, rtol=1e-12, atol=1e-13):
     """Compare results: structure, shapes, dtypes, and values."""
     pairs = list(zip(arrays_of(found), arrays_of(expected), strict=True))
     for one, other in pairs:
         assert one.shape == other.shape
         assert one.dtype == other.dtype
-        np.testing.assert_allclose(one, other, rtol=rtol, atol=1e-13)
+        np.testing.assert_allclose(one, other, rtol=rtol, atol=atol)
     assert pairs

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from interpreted import assert_equal, interpret
+from interpreted import assert_equal, in_float32, interpret
 from programs import Program
 from writing_programs import WritingProgram, arguments
 
@@ -21,6 +21,22 @@ def test_run_by_python(first, monkeypatch):
         expected = program(*map(tg.tensor, program.args)).numpy()
         assert_equal(jitted(*program.args), expected[()], rtol=1e-10)
     assert not reasons
+
+
+def values(program, args):
+    """Return the value and the gradient."""
+    return tg.value_and_grad(program, argnums=(0, 1, 2, 3, 4))(*args)
+
+
+@pytest.mark.parametrize("first", range(0, 200, 20))
+def test_float32_run_by_python(first, monkeypatch):
+    interpret(monkeypatch)
+    for seed in range(first, first + 20):
+        program = Program(seed)
+        program.constant = in_float32(program.constant)
+        args = in_float32(program.args)
+        expected = program(*map(tg.tensor, args)).numpy()
+        assert_equal(tg.jit(program)(*args), expected[()], rtol=1e-4)
 
 
 def outcome(function, args):
@@ -74,10 +90,21 @@ def test_gradients_of_writes_and_loops(seed):
 @pytest.mark.parametrize("seed", range(1000, 1024))
 def test_gradients(seed):
     program = Program(seed)
-    numbers = (0, 1, 2, 3, 4)
-    expected = tg.value_and_grad(program, argnums=numbers)(*program.args)
-    found = tg.value_and_grad(tg.jit(program), argnums=numbers)(*program.args)
-    assert_equal(found, expected, rtol=1e-9)
+    assert_equal(values(tg.jit(program), program.args), values(program, program.args), rtol=1e-9)
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("seed", range(2000, 2012))
+def test_gradients_of_float32(seed):
+    program = Program(seed)
+    program.constant = in_float32(program.constant)
+    args = in_float32(program.args)
+    found, expected = values(tg.jit(program), args), values(program, args)
+    assert_equal(found, expected, rtol=1e-3, atol=1e-4)
+    exact = values(program, [arg.astype(np.float64) for arg in args])
+    assert all(one.dtype == np.float32 for one in found[1])
+    for one, other in zip(found[1], exact[1], strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.compiled

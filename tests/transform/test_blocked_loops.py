@@ -1,6 +1,7 @@
 """Loops in blocks: the same results as one iteration after the other, and the same errors."""
 
 import math
+import re
 
 import numba
 import numpy as np
@@ -283,6 +284,11 @@ def both(gradient, *args):
     return found
 
 
+def runs_in_blocks(source):
+    """Whether a loop of a generated module does."""
+    return re.search(r"\blane(_\d+)* = ", source) is not None
+
+
 @pytest.mark.parametrize(("function", "argnums", "draw"), PROGRAMS)
 def test_small_blocks(function, argnums, draw):
     """With blocks of three iterations, each place of a block is used."""
@@ -292,7 +298,7 @@ def test_small_blocks(function, argnums, draw):
             args = draw(size)
             expected = Serial().derivative(gradient)(*copies(args))
             assert_equal(Interpreter().derivative(gradient)(*copies(args)), expected)
-        assert "_in_blocks" in gradient.source(kinds_of(args))
+        assert runs_in_blocks(gradient.source(kinds_of(args)))
 
 
 @pytest.mark.parametrize(("function", "argnums", "draw"), PROGRAMS)
@@ -301,7 +307,7 @@ def test_compiled(function, argnums, draw):
     for size in COMPILED_SIZES:
         (found, _), (expected, _) = both(gradient, *draw(size))
         assert_equal(found, expected)
-    assert "_in_blocks" in gradient.source(kinds_of(draw(3)))
+    assert runs_in_blocks(gradient.source(kinds_of(draw(3))))
 
 
 @pytest.mark.parametrize("function", [terms, neighbours, helper])
@@ -311,7 +317,45 @@ def test_products_with_second_derivatives(function):
     product = tg.hvp(tg.njit(function)).tangent_of_gradient
     (found, _), (expected, _) = both(product, *args, np.cos(args[0]))
     np.testing.assert_allclose(found, expected, rtol=1e-11)
-    assert "_in_blocks" in product.source(kinds_of((*args, args[0])))
+    assert runs_in_blocks(product.source(kinds_of((*args, args[0]))))
+
+
+def single(x):
+    s = 0.0
+    for i in range(x.size):
+        s += math.exp(x[i]) * x[i]
+    return s
+
+
+def single_arrays(x):
+    y = np.empty_like(x)
+    for i in range(x.size):
+        y[i] = np.sqrt(x[i]) * x[i] - x[i]
+    s = 0.0
+    for i in range(1, x.size):
+        s += y[i] * y[i - 1] + abs(x[i]) * 0.5
+    return s
+
+
+def single_places(x, places):
+    s = 0.0
+    for i in range(x.size):
+        s += math.sin(x[places[i]]) * x[i]
+    return s
+
+
+@pytest.mark.parametrize("function", [single, single_arrays, single_places])
+def test_arrays_of_float32(function):
+    x = np.linspace(0.3, 1.9, 290).astype(np.float32)
+    places = (np.random.default_rng(0).permutation(290),) if function is single_places else ()
+    gradient = tg.value_and_grad(tg.njit(error_model="numpy")(function))
+    ((value, found), _), ((same, expected), _) = both(gradient, x, *places)
+    exact, other = gradient(x.astype(np.float64), *places)
+    assert found.dtype == expected.dtype == np.float32
+    np.testing.assert_allclose([value, same], exact, rtol=1e-6)
+    np.testing.assert_allclose(found, other, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(expected, other, rtol=1e-5, atol=1e-5)
+    assert runs_in_blocks(gradient.source(kinds_of((x, *places))))
 
 
 # -- errors ---------------------------------------------------------------------------------------
@@ -527,14 +571,6 @@ def checked_bounds(x):
     return s
 
 
-@in_order(np.ones(40, np.float32))
-def single_precision(x):
-    s = 0.0
-    for i in range(x.size):
-        s += math.exp(x[i])
-    return s
-
-
 @in_order(np.ones(40))
 def last_value(x):
     y = 0.0
@@ -548,7 +584,7 @@ def test_in_order(function, args):
     gradient = tg.value_and_grad(function)
     with types_only():
         source = gradient.source(kinds_of(args))
-    assert "_in_blocks" not in source
+    assert not runs_in_blocks(source)
 
 
 @tg.njit

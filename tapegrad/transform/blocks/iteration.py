@@ -24,7 +24,7 @@ from tapegrad.transform.independence.plan import Plan
 from tapegrad.transform.independence.uses import Facts, UnprovedError
 from tapegrad.transform.verifier.code import leaves
 
-FLOAT, INTEGER, BOOLEAN = "float", "integer", "boolean"
+FLOAT, SINGLE, INTEGER, BOOLEAN = "float", "float32", "integer", "boolean"
 _CONSTANTS = frozenset(["e", "inf", "nan", "pi"])
 _RENAMED = {"pow": "pow", "power": "pow"}
 _TESTS = frozenset(["isfinite", "isinf", "isnan"])
@@ -33,6 +33,7 @@ _PLAIN = {  # compilers vectorize these
     "float": FLOAT,
     "max": None,
     "min": None,
+    "np.float32": SINGLE,
     "np.float64": FLOAT,
     "runtime.inverse": FLOAT,
     "runtime.product": FLOAT,
@@ -102,7 +103,7 @@ class Iteration:
         self._lines: list[list[ast.stmt]] = [[]]
         for element in self.elements.found.values():
             if element.array in self.elements.written:
-                if self.elements.kind(element.array).dtype != types.float64:
+                if self.elements.kind(element.array).dtype not in (types.float64, types.float32):
                     raise UnprovedError(f"of the type of `{element.array}`")
                 element.local = fresh(f"{element.array}_element")
         starts = [_assign(term, self._zero(plan.sums[n])) for n, term in self.terms.items()]
@@ -185,8 +186,13 @@ class Iteration:
                 gathered = Gathered(element, self.place())
                 self.gathered[element.array, element.key] = gathered
             place = self.gathered[element.array, element.key].place
-            return _parsed(self.at(place))
+            found = _parsed(self.at(place))
+            return _as_single(found, FLOAT) if self._is_single(element) else found
         return _parsed(element.text)
+
+    def _is_single(self, element: Element) -> bool:
+        """Whether an element is of an array of float32."""
+        return bool(self.elements.kind(element.array).dtype == types.float32)
 
     def needed_for(self, elements: list[Element]) -> list[ast.stmt] | None:
         """Return the statements of the loop that indices depend on; None if they are not found.
@@ -232,7 +238,9 @@ class Iteration:
                 element = self.elements.at(target)
                 is_constant = isinstance(value, ast.Constant) and len(self._lines) == 1
                 element.last = value if is_constant else None
-                self._write(_assign(element.local, _as_float(value, kind)))
+                stored = self._is_single(element) and element.array not in self.elements.added
+                made = _as_single(value, kind) if stored else _as_float(value, kind)
+                self._write(_assign(element.local, made))
             elif gives_several(node):  # of a helper, which returns floats
                 for part in leaves(target):
                     assert isinstance(part, ast.Name)
@@ -357,13 +365,16 @@ class Iteration:
             return ast.BinOp(left, node.op, right), kind
         if isinstance(node.op, ast.Div):
             self.work += 2
+            is_single = left_kind == right_kind == SINGLE
             if not self.raises or (isinstance(right, ast.Constant) and right.value):
-                return ast.BinOp(left, node.op, right), FLOAT
+                return ast.BinOp(left, node.op, right), SINGLE if is_single else FLOAT
+            if is_single:
+                raise UnprovedError(f"of the type of `{ast.unparse(node)}`")
             if not isinstance(right, ast.Name):
                 right = self._named("divisor", right)
             self._note_error(f"{ast.unparse(right)} == 0")
             return _call("runtime.quotient", left, right), FLOAT
-        if isinstance(node.op, ast.Pow):
+        if isinstance(node.op, ast.Pow) and SINGLE not in (left_kind, right_kind):
             if isinstance(right, ast.Constant) and isinstance(right.value, int):
                 return ast.BinOp(left, node.op, right), kind
             if FLOAT in (left_kind, right_kind) and right_kind == FLOAT:
@@ -386,7 +397,7 @@ class Iteration:
         kind = _kind(self.elements.kind(element.array).dtype, element.array)
         if element.local:
             return ast.Name(element.local, ast.Load()), kind
-        if kind == FLOAT and element.is_certain and not element.is_fixed:
+        if kind in (FLOAT, SINGLE) and element.is_certain and not element.is_fixed:
             if element.position is not None or self.needed_for([element]) is not None:
                 return self._load(element), kind
         return copy.deepcopy(node), kind
@@ -417,20 +428,22 @@ class Iteration:
         self.work += 2 * (text == "runtime.inverse")
         if text in _PLAIN:
             return ast.Call(node.func, values, []), _PLAIN[text] or _joined(*kinds)
-        if text == "np.divide":
+        if text == "np.divide" and SINGLE not in kinds:
             self.work += 2
             return _call("runtime.quotient", *values), FLOAT
         if module in ("np", "math") and name in _MAGNITUDES:
-            if name == "fabs":
+            if name == "fabs" and SINGLE not in kinds:
                 values, kinds = [_as_float(v, kind) for v, kind in parts], [FLOAT]
             return _call("abs", *values), _joined(*kinds)
         if module in ("np", "math") and name in _TESTS:
             return ast.Call(node.func, values, []), BOOLEAN
-        if text == "np.power" and FLOAT not in kinds:
+        if text == "np.power" and (FLOAT not in kinds or SINGLE in kinds):
             raise UnprovedError(f"of `{ast.unparse(node)}`")
         if module in ("np", "math", "scalar_ops"):
             name = _RENAMED.get(name, name)
             if name in vector_math.NAMES and len(values) == (2 if name == "pow" else 1):
+                if SINGLE in kinds and (name == "pow" or module == "scalar_ops"):
+                    raise UnprovedError(f"of `{ast.unparse(node)}`")
                 self.work += 4
                 values = [_as_float(v, kind) for v, kind in parts]
                 if name in vector_math.SINES:
@@ -439,8 +452,9 @@ class Iteration:
                     self._note_error(f"abs({ast.unparse(values[0])}) > {limit}")
                 if name == "pow":
                     return _power(*values), FLOAT
-                return _call(f"vector_math.{name}", *values), FLOAT
-        if not module and (helper := self.helper(text)):
+                found = _call(f"vector_math.{name}", *values)
+                return (_as_single(found, FLOAT), SINGLE) if kinds == [SINGLE] else (found, FLOAT)
+        if not module and SINGLE not in kinds and (helper := self.helper(text)):
             self.work += 4
             return _call(helper, *values), FLOAT
         raise UnprovedError(f"of the call of `{text}`")
@@ -455,8 +469,12 @@ def _is_plain(node: ast.expr) -> bool:
 
 def _joined(*kinds: str) -> str:
     """Return the kind of a number that is computed from others."""
-    if FLOAT in kinds:
+    if FLOAT in kinds or (SINGLE in kinds and INTEGER in kinds):
         return FLOAT
+    if SINGLE in kinds:
+        if BOOLEAN in kinds:
+            raise UnprovedError("a float32 and a boolean are added")
+        return SINGLE
     return INTEGER if INTEGER in kinds else BOOLEAN
 
 
@@ -464,6 +482,8 @@ def _kind(kind: Any, name: str) -> str:
     kind = types.unliteral(kind) if kind is not None else None
     if kind == types.float64:
         return FLOAT
+    if kind == types.float32:
+        return SINGLE
     if isinstance(kind, types.Boolean):
         return BOOLEAN
     if isinstance(kind, types.Integer):
@@ -484,6 +504,10 @@ def _as_float(value: ast.expr, kind: str) -> ast.expr:
     if isinstance(value, ast.Constant):
         return ast.Constant(float(value.value))
     return _call("float", value)
+
+
+def _as_single(value: ast.expr, kind: str) -> ast.expr:
+    return value if kind == SINGLE else _call("np.float32", value)
 
 
 def _assign(name: str, value: ast.expr) -> ast.stmt:
