@@ -10,7 +10,7 @@ import importlib.metadata
 import json
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     measurements: dict[tuple[str, str], dict[str, Seconds]] = {}
     problems: list[str] = []
     for group, chosen in groupby(
-        cases(options.workload, options.quick), lambda c: c.workload.group
+        options.part(cases(options.workload, options.quick)), lambda c: c.workload.group
     ):
         report.show_heading(GROUPS[group])
         measured = measure_group(list(chosen), sides, options.repetitions, problems)
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             report.show_table(title, report.SUMMARY_COLUMNS, rows)
     others = {
         name: measure
-        for name, measure in OTHERS.items()
+        for name, measure in options.part([*OTHERS.items()])
         if options.workload is None or name in options.workload
     }
     if others:
@@ -106,6 +106,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--side", action="append", choices=sides, help="only this, or these; repeatable"
     )
     parser.add_argument("--quick", action="store_true", help="tiny sizes, one repetition each")
+    parser.add_argument(
+        "--part", metavar="K/N", type=part_of, default="0/1", help="only part K of N (default: all)"
+    )
     parser.add_argument("--repetitions", type=int, help="samples of what is fast (default 21)")
     parser.add_argument("--output", metavar="PNG", help="save plots of the ratios, PNG-GROUP each")
     parser.add_argument("--json", metavar="FILE", help="save the measurements")
@@ -114,6 +117,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         options.side.append("tapegrad")
     options.repetitions = options.repetitions or (1 if options.quick else 21)
     return options
+
+
+def part_of(text: str) -> Callable[[list[Any]], list[Any]]:
+    """Return what takes every N-th item of a list, from text like K/N."""
+    part, parts = map(int, text.split("/"))
+    return lambda items: items[part % parts :: parts]
 
 
 def cases(names: Sequence[str] | None, quick: bool) -> list[Case]:
