@@ -74,6 +74,13 @@ class Workload:
     """Whether leaves have a hook that runs after their gradients are accumulated."""
     loops: Loops | None = None
     """The same program for numba."""
+    floor: Callable[..., Any] | None = None
+    """Value and gradients of a program without loops for numba, written by hand and compiled."""
+
+    @property
+    def by_hand(self) -> Callable[..., Any] | None:
+        """Value and gradients, written by hand and compiled."""
+        return self.floor if self.loops is None else self.loops.by_hand
 
     @property
     def recorded(self) -> bool:

@@ -101,7 +101,7 @@ def representative(measured: Mapping[Case, Sides]) -> list[Case]:
         case[0]: case
         for case in multiples
         if (workload := WORKLOADS[case[0]]).group == "programs"
-        or (workload.loops is not None and workload.loops.by_hand is not None)
+        or workload.by_hand is not None
     }
     worst = max(multiples, key=lambda case: multiples[case])
     return list(dict.fromkeys([*largest.values(), worst]))

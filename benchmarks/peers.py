@@ -556,18 +556,25 @@ class Numba(Loop):
         return Program(forward=lambda: primal(*case.arguments))
 
 
-class ByHand(Loop):
+class ByHand(Side):
     """Value and gradients written by hand for numba: the floor."""
 
     name = "numba by hand"
+    package = "numba"
 
     def suits(self, case: Case) -> bool:
         """Whether somebody has written them."""
-        return super().suits(case) and case.workload.loops.by_hand is not None
+        return case.workload.by_hand is not None
 
-    def program(self, case: Case, loops: Loops) -> Program:
+    def namespace(self) -> Any:
+        """None: the functions are complete."""
+        raise NotImplementedError
+
+    def prepare(self, case: Case) -> Program:
         """A total only: there is nothing to split."""
-        return Program(total=lambda: loops.by_hand(*case.arguments))
+        by_hand = case.workload.by_hand
+        assert by_hand is not None
+        return Program(total=lambda: by_hand(*case.arguments))
 
 
 class TapegradNjit(Loop):

@@ -11,6 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from . import floors
 from .cases import Size, Workload
 
 # --------------------------------------------------------------------------------------------------
@@ -128,6 +129,12 @@ def gmm_constant(n, d, components, gamma, m):
     return -0.5 * n * d * math.log(2 * math.pi) - components * wishart
 
 
+def gmm_by_hand(alphas, means, q, lower, x, gamma, m):
+    """The mixture by hand, with what does not depend on the parameters."""
+    constant = gmm_constant(*x.shape, q.shape[0], gamma, m)
+    return floors.mixture(alphas, means, q, lower, x, gamma, m, constant)
+
+
 def draw_gmm(rng, n, d, components):
     """Parameters of a mixture and the points whose likelihood is asked."""
     return (
@@ -227,8 +234,16 @@ PROGRAMS = (
             *(chain_size(n) for n in (1, 8, 64, 1000)),
             chain_size(1_000_000, steps=20),
         ),
+        floor=floors.chain,
     ),
-    Workload(small, draw_vector, wrt=(0,), quick=vector_size(10), sizes=(vector_size(10),)),
+    Workload(
+        small,
+        draw_vector,
+        wrt=(0,),
+        quick=vector_size(10),
+        sizes=(vector_size(10),),
+        floor=floors.small,
+    ),
     Workload(ten, draw_chain, wrt=(0, 1), quick=vector_size(8), sizes=(vector_size(8),)),
     Workload(
         mlp,
@@ -237,14 +252,29 @@ PROGRAMS = (
         quick=mlp_size(4, 3, 5, 5, 2),
         sizes=(mlp_size(128, 64, 256, 256, 10),),
     ),
-    Workload(lse, draw_vector, wrt=(0,), quick=vector_size(100), sizes=LSE_SIZES),
-    Workload(logsumexp, draw_vector, wrt=(0,), quick=vector_size(100), sizes=LSE_SIZES),
+    Workload(
+        lse,
+        draw_vector,
+        wrt=(0,),
+        quick=vector_size(100),
+        sizes=LSE_SIZES,
+        floor=floors.lse,
+    ),
+    Workload(
+        logsumexp,
+        draw_vector,
+        wrt=(0,),
+        quick=vector_size(100),
+        sizes=LSE_SIZES,
+        floor=floors.lse,
+    ),
     Workload(
         gmm,
         draw_gmm,
         wrt=(0, 1, 2, 3),
         quick=gmm_size(2, 3, n=10),
         sizes=(gmm_size(2, 5), gmm_size(10, 25), gmm_size(32, 25), gmm_size(64, 100)),
+        floor=gmm_by_hand,
     ),
     Workload(
         llsq,
@@ -252,6 +282,7 @@ PROGRAMS = (
         wrt=(0,),
         quick=llsq_size(16, m=8),
         sizes=(llsq_size(16), llsq_size(1024), llsq_size(16_392)),
+        floor=floors.llsq,
     ),
     Workload(
         ode,
@@ -259,5 +290,6 @@ PROGRAMS = (
         wrt=(0,),
         quick=ode_size(10, 2),
         sizes=(ode_size(1000, 1), ode_size(1000, 100), ode_size(100_000, 10)),
+        floor=floors.ode,
     ),
 )
