@@ -100,8 +100,7 @@ def representative(measured: Mapping[Case, Sides]) -> list[Case]:
     largest = {
         case[0]: case
         for case in multiples
-        if (workload := WORKLOADS[case[0]]).group == "programs"
-        or workload.by_hand is not None
+        if (workload := WORKLOADS[case[0]]).group == "programs" or workload.by_hand is not None
     }
     worst = max(multiples, key=lambda case: multiples[case])
     return list(dict.fromkeys([*largest.values(), worst]))

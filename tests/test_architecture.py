@@ -32,7 +32,7 @@ LAYERS = [
     [f"transform.{name}" for name in ("errors", "kinds", "ir", "declared", "printer", "stubs")],
     ["transform.cache"],
     ["transform.eager_calls"],
-    ["transform.blas", "transform.tape_memory"],
+    ["transform.blas", "transform.extremes", "transform.tape_memory"],
     [f"transform.{name}" for name in ("checkpointing", "functions", "runtime", "vector_math")],
     ["transform.frontend"],
     ["transform.rules"],

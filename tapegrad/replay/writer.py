@@ -25,7 +25,7 @@ from tapegrad.replay.text import Text
 
 _LONGEST = 600  # lines of a program that is compiled: numba takes a while for each
 _FEW = 96  # values that are compiled as they are, even if they repeat
-_WIDE = 16  # elements from which on loops over them use vector instructions
+_WIDE = 8  # elements from which on loops over them use vector instructions
 
 
 class TooLongError(NotRecordedError):

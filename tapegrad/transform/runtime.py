@@ -18,6 +18,8 @@ from tapegrad.transform.blas import add_products_nt as add_products_nt
 from tapegrad.transform.blas import add_products_tn as add_products_tn
 from tapegrad.transform.cache.machine_code import jit, passive
 from tapegrad.transform.errors import UnequalExtentsError as UnequalExtentsError
+from tapegrad.transform.extremes import maximum as maximum
+from tapegrad.transform.extremes import minimum as minimum
 from tapegrad.transform.tape_memory.buffer import enlarged as enlarged
 from tapegrad.transform.tape_memory.buffer import give_tape as give_tape
 from tapegrad.transform.tape_memory.buffer import take_owned_tape as take_owned_tape

@@ -12,12 +12,11 @@ from numba.core import types
 
 from tapegrad.transform import vector_math
 from tapegrad.transform.blocks import sizes
-from tapegrad.transform.blocks.added_products import add_by_blas, adds_products
+from tapegrad.transform.blocks.faster_calls import has_products, make_faster
 from tapegrad.transform.blocks.holding import Flow, Holding
 from tapegrad.transform.blocks.iteration import Iteration
 from tapegrad.transform.blocks.last_changes import begin_at_last_changes
 from tapegrad.transform.blocks.loop_code import LoopCode
-from tapegrad.transform.blocks.pooled import take_from_pool
 from tapegrad.transform.blocks.reuse import reuse_arrays
 from tapegrad.transform.blocks.rows import share_rows
 from tapegrad.transform.blocks.rows_in_gradients import keep_rows_in_gradients
@@ -94,7 +93,7 @@ class Module:
         changed |= {name for name, (found, _) in loops.items() if found}
         changed |= {name for name in reached if self._skips_zeros(name, loops[name][0])}
         changed |= {name for name in reached if self._reuses_arrays(name)}
-        changed |= {n for n in reached if adds_products(self._trees[n], self._facts[n])}
+        changed |= {n for n in reached if has_products(self._trees[n], self._facts[n])}
         if not changed:
             return Made()
         while True:  # and what calls them
@@ -186,8 +185,7 @@ class Module:
         return self._holdings[name]
 
     def _write(self, function: Generated, replaced: Replaced) -> None:
-        add_by_blas(self._trees[function.name], self._facts[function.name])
-        take_from_pool(self._trees[function.name], self._facts[function.name])
+        make_faster(self._trees[function.name], self._facts[function.name])
         tree = copy_with(self._trees[function.name], *replaced)
         split_names(tree, self._fresh[function.name])
         block, places = self._blocks[function.name]

@@ -3,13 +3,13 @@
 A reverse loop that reads an element of a row and sets the same element of a gradient, which nothing
 has used before, needs memory for one of them only::
 
-    row = runtime.row(tape, top, trips)     row = x_bar
+    row = runtime.row(tape, top, trips)
     for i in range(n):                      for i in range(n):
-        row[i] = v                              row[i] = v
+        row[i] = v                              x_bar[i] = v
     ...                                     ...
-    row = runtime.row(tape, top, trips)     row = x_bar
+    row = runtime.row(tape, top, trips)
     for i in range(n):                      for i in range(n):
-        v = row[i]                              v = row[i]
+        v = row[i]                              v = x_bar[i]
         x_bar[i] = v_bar * v                    x_bar[i] = v_bar * v
 """
 
@@ -130,8 +130,11 @@ class _Sharing:
         used = sum(_count(node, row) for node in between)
         if stored != used or len(self.uses[row]) != 3 + used:
             return False
-        for _, node in makers:
-            node.value = ast.Name(array, ast.Load())
+        for at, node in makers:
+            self.body[at] = ast.copy_location(ast.Pass(), node)
+        for use in self.uses.pop(row):
+            use.id = array
+            self.uses.setdefault(array, []).append(use)
         return True
 
 

@@ -6,7 +6,7 @@ WIDTH = 256
 MARGIN = 8
 """Zeros before and after the numbers of a block: the largest distance of neighbours."""
 
-SHORT = 16
+SHORT = 8
 """Loops with fewer iterations run in order."""
 
 MOST_ROWS = 60

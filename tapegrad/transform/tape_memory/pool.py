@@ -5,8 +5,13 @@ deleted, and asks for new pages for the next one: to clear and map them takes lo
 computations on their elements. Generated code takes large arrays from here instead. When one is
 deleted, in any thread, its memory waits in a table for the next array of about this size.
 
-The table is changed by atomic instructions alone. Its functions are called by numba's runtime, by
-the addresses in an `NRT_ExternalAllocator`, which compiled code finds by a symbol.
+The table is changed by atomic instructions alone. Compiled code finds the addresses of its
+functions by a symbol.
+
+numba fills the memory of its own new arrays with a pattern, and once more before it is freed.
+Arrays from here are not filled: small ones are allocated by another function of numba's runtime,
+and the memory of large ones is not the runtime's, which calls a function of the pool when they are
+deleted.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -24,6 +29,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.core.runtime import nrtdynmod
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
@@ -39,15 +45,21 @@ _LARGE_PAGES = 14  # MADV_HUGEPAGE
 _SYMBOL = "tapegrad_pool"
 _WORD = ir.IntType(64)
 _POINTER = ir.IntType(8).as_pointer()
+_ALIGNED = 64  # bytes, to a multiple of which addresses of arrays are rounded
+_DATA = 3  # the place of the address of the elements in numba's record of an array's memory
 
 # the addresses of memory that waits; the last word is how many bytes that are
 table = np.zeros(PLACES + 1, np.int64)
 
 
 class _Allocator(ctypes.Structure):
-    """Three functions, and what they are given as their last argument: the table."""
+    """Functions that take and give memory, the table that they are given last, and a third one.
 
-    _fields_ = tuple((name, ctypes.c_void_p) for name in ("malloc", "realloc", "free", "table"))
+    That is called with the elements of an array that is deleted; there is none until the pool is
+    started.
+    """
+
+    _fields_ = tuple((name, ctypes.c_void_p) for name in ("malloc", "free", "table", "give_array"))
 
 
 def _of_c(name: str) -> int | None:
@@ -55,7 +67,7 @@ def _of_c(name: str) -> int | None:
 
 
 # until the pool is started, they ignore the table
-_allocator = _Allocator(_of_c("malloc"), 0, _of_c("free"), table.ctypes.data)
+_allocator = _Allocator(_of_c("malloc"), _of_c("free"), table.ctypes.data, 0)
 llvm.add_symbol(_SYMBOL, ctypes.addressof(_allocator))
 
 
@@ -67,7 +79,8 @@ def start() -> None:
     source = Path(__file__).read_bytes()
     take = native.load(native.fingerprint(source, b"take"), _take)
     give = native.load(native.fingerprint(source, b"give"), _give)
-    _allocator.malloc, _allocator.free = take, give
+    give_array = native.load(native.fingerprint(source, b"give_array"), _give_array)
+    _allocator.malloc, _allocator.free, _allocator.give_array = take, give, give_array
 
 
 def release() -> None:
@@ -113,6 +126,16 @@ def _put_if_empty(typingctx, address, value):
         return builder.extract_value(found, 1)
 
     return types.boolean(types.int64, types.int64), codegen
+
+
+@intrinsic
+def _word_at(typingctx, address):
+    """Return the word at an address."""
+
+    def codegen(context, builder, signature, args):
+        return builder.load(builder.inttoptr(args[0], _WORD.as_pointer()))
+
+    return types.int64(types.int64), codegen
 
 
 def _function_of_c(name: str, gives: ir.Type, takes: ir.Type) -> Any:
@@ -182,23 +205,39 @@ def _take():
     return take
 
 
+@numba.njit
+def _keep_or_free(address, table):
+    """Let memory wait in the table, or free it."""
+    if address == 0:
+        return
+    size = _size_of(address)
+    if size >= LEAST:
+        if _add(table + 8 * PLACES, size) + size <= MOST:
+            for place in range(PLACES):
+                if _put_if_empty(table + 8 * place, address):
+                    return
+        _add(table + 8 * PLACES, -size)
+    _free(address)
+
+
 def _give():
     """Return the function that is given memory that is no longer used."""
 
     @numba.cfunc("void(int64, int64)")
     def give(address, table):
-        if address == 0:
-            return
-        size = _size_of(address)
-        if size >= LEAST:
-            if _add(table + 8 * PLACES, size) + size <= MOST:
-                for place in range(PLACES):
-                    if _put_if_empty(table + 8 * place, address):
-                        return
-            _add(table + 8 * PLACES, -size)
-        _free(address)
+        _keep_or_free(address, table)
 
     return give
+
+
+def _give_array():
+    """Return the function that is given the elements of a deleted array (see `_write_taking`)."""
+
+    @numba.cfunc("void(int64, int64, int64)")
+    def give_array(elements, size, info):
+        _keep_or_free(_word_at(elements - 16), _word_at(elements - 8))
+
+    return give_array
 
 
 # -- arrays ----------------------------------------------------------------------------------------
@@ -260,17 +299,64 @@ def _size_and_strides(context: Any, builder: Any, shape: list[Any]) -> tuple[Any
 
 
 def _memory(context: Any, builder: Any, size: Any) -> Any:
-    """Return memory of the pool, as numba's runtime counts the references to it."""
-    name = "NRT_MemInfo_alloc_safe_aligned_external"
-    given = [size, ir.Constant(ir.IntType(32), 64), _pool_of(builder.module)]
-    of_kind = ir.FunctionType(_POINTER, [value.type for value in given])
-    function = cgutils.get_or_insert_function(builder.module, of_kind, name)
-    info = builder.call(function, given)
+    """Return numba's record of memory for an array, which counts the references to it."""
+    name = "tapegrad_take_array"
+    function = builder.module.globals.get(name)
+    if function is None:
+        function = ir.Function(builder.module, ir.FunctionType(_POINTER, [_WORD]), name)
+        function.linkage = "linkonce_odr"
+        _write_taking(function)
+    info = builder.call(function, [size])
     is_null = builder.icmp_unsigned("==", info, ir.Constant(_POINTER, None))
     with builder.if_then(is_null, likely=False):
         error = "Allocation failed (probably too large)."
         context.call_conv.return_user_exc(builder, MemoryError, (error,))
     return info
+
+
+def _write_taking(function: Any) -> None:
+    """Write the function that takes memory for an array, null if there is none.
+
+    The address of memory from the pool, and that of the table, stand before the elements.
+    """
+    builder = ir.IRBuilder(function.append_basic_block())
+    (size,) = function.args
+    record = nrtdynmod._meminfo_struct_type.as_pointer()
+    null = ir.Constant(_POINTER, None)
+    give_array = _field(builder, _Allocator.give_array)
+    is_small = builder.icmp_unsigned("<", size, ir.Constant(_WORD, LEAST))
+    is_not_started = builder.icmp_unsigned("==", give_array, ir.Constant(_WORD, 0))
+    with builder.if_then(builder.or_(is_small, is_not_started)):
+        align = ir.Constant(ir.IntType(32), _ALIGNED)
+        info = _call_of_numba(builder, "NRT_MemInfo_alloc_aligned", size, align)
+        builder.ret(info)
+    room = ir.Constant(_WORD, 2 * _ALIGNED)
+    base = take_memory(builder, builder.add(size, room))
+    with builder.if_then(builder.icmp_unsigned("==", base, ir.Constant(_WORD, 0)), likely=False):
+        builder.ret(null)
+    info = _call_of_numba(
+        builder,
+        "NRT_MemInfo_alloc_dtor",
+        ir.Constant(_WORD, 0),
+        builder.inttoptr(give_array, _POINTER),
+    )
+    with builder.if_then(builder.icmp_unsigned("==", info, null), likely=False):
+        give_memory(builder, base)
+        builder.ret(null)
+    above = builder.add(base, ir.Constant(_WORD, 2 * _ALIGNED - 1))
+    elements = builder.and_(above, ir.Constant(_WORD, -_ALIGNED))
+    for distance, word in ((16, base), (8, _field(builder, _Allocator.table))):
+        place = builder.sub(elements, ir.Constant(_WORD, distance))
+        builder.store(word, builder.inttoptr(place, _WORD.as_pointer()))
+    place = cgutils.gep_inbounds(builder, builder.bitcast(info, record), 0, _DATA)
+    builder.store(builder.inttoptr(elements, _POINTER), place)
+    builder.ret(info)
+
+
+def _call_of_numba(builder: Any, name: str, *args: Any) -> Any:
+    """Write a call of a function of numba's runtime that makes a record of memory."""
+    kind = ir.FunctionType(_POINTER, [arg.type for arg in args])
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), args)
 
 
 def take_memory(builder: Any, size: Any) -> Any:
@@ -285,13 +371,15 @@ def give_memory(builder: Any, address: Any) -> None:
 
 def _call(builder: Any, field: Any, gives: Any, value: Any) -> Any:
     """Write a call of a function of the allocator."""
-    fields = builder.bitcast(_pool_of(builder.module), _WORD.as_pointer())
-    function, table = (
-        builder.load(builder.gep(fields, [ir.Constant(_WORD, place.offset // 8)]))
-        for place in (field, _Allocator.table)
-    )
     kind = ir.FunctionType(gives, [_WORD, _WORD])
-    return builder.call(builder.inttoptr(function, kind.as_pointer()), [value, table])
+    function = builder.inttoptr(_field(builder, field), kind.as_pointer())
+    return builder.call(function, [value, _field(builder, _Allocator.table)])
+
+
+def _field(builder: Any, field: Any) -> Any:
+    """Return an address that the allocator holds."""
+    fields = builder.bitcast(_pool_of(builder.module), _WORD.as_pointer())
+    return builder.load(builder.gep(fields, [ir.Constant(_WORD, field.offset // 8)]))
 
 
 def _pool_of(module: Any) -> Any:

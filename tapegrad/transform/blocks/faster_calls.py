@@ -1,0 +1,111 @@
+"""Calls in generated code for which the runtime has faster functions.
+
+Large arrays take their memory from a pool (`tape_memory.pool`). Products are added to cotangents by
+BLAS, without arrays in between (`blas`). The largest and smallest elements are found by several
+chains of comparisons (`extremes`).
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from numba.core import types
+
+from tapegrad.transform.blocks.making import is_plain_array
+from tapegrad.transform.independence.uses import Facts
+
+# derivatives of products, by their arguments
+_PRODUCTS: dict[str, Callable[..., str]] = {
+    "dot_22_vjp_x": lambda x_bar, y, g: f"runtime.add_product({x_bar}, {g}, {y}.T)",
+    "dot_22_vjp_y": lambda x, y_bar, g: f"runtime.add_product({y_bar}, {x}.T, {g})",
+    "dot_12_vjp_x": lambda x_bar, y, g: f"runtime.add_matrix_vector({x_bar}, {y}, {g})",
+    "dot_21_vjp_y": lambda x, y_bar, g: f"runtime.add_matrix_vector({y_bar}, {x}.T, {g})",
+    "stacked_product_vjp_x": lambda x_bar, y, g: f"runtime.add_products_nt({x_bar}, {g}, {y})",
+    "stacked_product_vjp_y": lambda x, y_bar, g: f"runtime.add_products_tn({y_bar}, {x}, {g})",
+}
+_OF_SHAPES = {"np.empty": "runtime.empty", "np.zeros": "runtime.zeros"}
+_OF_ARRAYS: dict[str, Callable[[str], str]] = {
+    "np.empty_like": "runtime.empty({}.shape)".format,
+    "np.zeros_like": "runtime.zeros({}.shape)".format,
+    "np.max": "runtime.maximum({})".format,
+    "np.min": "runtime.minimum({})".format,
+}
+
+
+def has_products(tree: ast.FunctionDef, facts: Facts) -> bool:
+    """Whether a function adds products of floats to cotangents."""
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return any(_of_products(node, facts) for node in calls)
+
+
+def make_faster(tree: ast.FunctionDef, facts: Facts) -> None:
+    """Replace calls.
+
+    Parameters
+    ----------
+    tree
+        The function, which is changed.
+    facts
+        What is known of its names.
+    """
+    for node, text in [*_replacements(tree, facts)]:
+        made = ast.parse(text, mode="eval").body
+        assert isinstance(made, ast.Call)
+        node.func, node.args = made.func, made.args
+
+
+def _replacements(tree: ast.FunctionDef, facts: Facts) -> Iterator[tuple[ast.Call, str]]:
+    """Yield the calls that are replaced, with what takes their places."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and not node.keywords:
+            text = _of_products(node, facts) or _of_numpy(node, facts)
+            if text:
+                yield node, text
+
+
+def _of_products(node: ast.Call, facts: Facts) -> str:
+    """Return the text of a call that adds a product, "" for none."""
+    module, _, name = ast.unparse(node.func).rpartition(".")
+    if module != "arrays" or name not in _PRODUCTS:
+        return ""
+    kinds = [_kind(arg, facts) for arg in node.args]
+    if not all(isinstance(k, types.Array) and k.dtype == types.float64 for k in kinds):
+        return ""
+    return _PRODUCTS[name](*map(ast.unparse, node.args))
+
+
+def _of_numpy(node: ast.Call, facts: Facts) -> str:
+    """Return the text of a call in place of one of NumPy, "" for none."""
+    name, args = ast.unparse(node.func), [*map(ast.unparse, node.args)]
+    kinds = [_kind(arg, facts) for arg in node.args]
+    if name in _OF_SHAPES and len(args) == 1:
+        if isinstance(node.args[0], ast.Tuple) or _is_shape(kinds[0]):
+            return f"{_OF_SHAPES[name]}({args[0]})"
+    elif name in _OF_ARRAYS and len(args) == 1 and _is_of_floats(kinds[0]):
+        return _OF_ARRAYS[name](args[0])
+    elif name == "np.dot" and len(args) == 2:
+        if all(_is_matrix(kind) for kind in kinds):
+            return f"runtime.dot({', '.join(args)})"
+    elif isinstance(node.func, ast.Attribute) and node.func.attr == "copy" and not args:
+        if _is_of_floats(_kind(node.func.value, facts)):
+            return f"runtime.duplicate({ast.unparse(node.func.value)})"
+    return ""
+
+
+def _kind(node: ast.expr, facts: Facts) -> Any:
+    return facts.kind(node.id) if isinstance(node, ast.Name) else None
+
+
+def _is_shape(kind: Any) -> bool:
+    return isinstance(kind, types.UniTuple) and isinstance(kind.dtype, types.Integer)
+
+
+def _is_of_floats(kind: Any) -> bool:
+    return is_plain_array(kind) and kind.dtype == types.float64 and kind.ndim > 0
+
+
+def _is_matrix(kind: Any) -> bool:
+    is_array = isinstance(kind, types.Array) and kind.dtype == types.float64
+    return is_array and kind.ndim == 2 and kind.layout in "CF"

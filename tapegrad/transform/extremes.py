@@ -1,0 +1,91 @@
+"""The largest and smallest elements of arrays, several chains of comparisons at a time.
+
+Comparisons of one chain wait for each other, which takes numba's functions twice as long.
+"""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+from __future__ import annotations
+
+import numpy as np
+
+from tapegrad.transform.cache.machine_code import inlined, jit
+
+_BLOCK = 2048  # elements that are looked at twice, the second time in the fastest cache
+
+
+def largest_number(x):
+    """Return the largest element of a vector, -inf if there is none; nan is left out."""
+    a = b = c = d = e = f = g = h = -np.inf
+    whole = x.size - x.size % 8
+    for k in range(0, whole, 8):
+        a = max(a, x[k])
+        b = max(b, x[k + 1])
+        c = max(c, x[k + 2])
+        d = max(d, x[k + 3])
+        e = max(e, x[k + 4])
+        f = max(f, x[k + 5])
+        g = max(g, x[k + 6])
+        h = max(h, x[k + 7])
+    for k in range(whole, x.size):
+        a = max(a, x[k])
+    return max(max(max(a, b), max(c, d)), max(max(e, f), max(g, h)))
+
+
+def smallest_number(x):
+    """Return the smallest element of a vector, inf if there is none; nan is left out."""
+    a = b = c = d = e = f = g = h = np.inf
+    whole = x.size - x.size % 8
+    for k in range(0, whole, 8):
+        a = min(a, x[k])
+        b = min(b, x[k + 1])
+        c = min(c, x[k + 2])
+        d = min(d, x[k + 3])
+        e = min(e, x[k + 4])
+        f = min(f, x[k + 5])
+        g = min(g, x[k + 6])
+        h = min(h, x[k + 7])
+    for k in range(whole, x.size):
+        a = min(a, x[k])
+    return min(min(min(a, b), min(c, d)), min(min(e, f), min(g, h)))
+
+
+_largest, _smallest = inlined(largest_number), inlined(smallest_number)
+
+
+@inlined
+def _has_nan(x):
+    """Whether an element of a vector is nan."""
+    found = 0
+    for k in range(x.size):
+        found += x[k] != x[k]
+    return found > 0
+
+
+@jit
+def maximum(x):
+    """Return what ``np.max`` does for a contiguous array of floats."""
+    flat = x.reshape(-1)
+    if flat.size == 0:
+        raise ValueError("zero-size array to reduction operation maximum which has no identity")
+    found = -np.inf
+    for begin in range(0, flat.size, _BLOCK):
+        block = flat[begin : min(begin + _BLOCK, flat.size)]
+        if _has_nan(block):
+            return np.nan
+        found = max(found, _largest(block))
+    return found
+
+
+@jit
+def minimum(x):
+    """Return what ``np.min`` does for a contiguous array of floats."""
+    flat = x.reshape(-1)
+    if flat.size == 0:
+        raise ValueError("zero-size array to reduction operation minimum which has no identity")
+    found = np.inf
+    for begin in range(0, flat.size, _BLOCK):
+        block = flat[begin : min(begin + _BLOCK, flat.size)]
+        if _has_nan(block):
+            return np.nan
+        found = min(found, _smallest(block))
+    return found
