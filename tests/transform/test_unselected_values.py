@@ -1,5 +1,7 @@
 """Cotangents of values that a minimum did not select, in the versions of functions that run."""
 
+import re
+
 import numpy as np
 import pytest
 from test_loop_order import weighted
@@ -68,7 +70,7 @@ def farthest_of_two(x, y, weight):
 
 def test_products_with_0_and_1_are_selections():
     text = what_runs(weighted, POINTS, 1.0)
-    assert "least_2_bar if (least_1 < distance_3)" in text
+    assert re.search(r"least_2_bar\w* if \(least_1\w* < distance_3\w*\)", text)
     assert "* (1.0 if" not in text
 
 

@@ -152,10 +152,12 @@ def add_product_21(bar, x, y):
 @inlined
 def add_product_12(bar, x, y):
     """Add the product of a vector and a matrix."""
-    if y.size > _FEW:  # without a copy of the transpose
+    if y.size > _FEW:
         add_large_product(bar, x, y)
         return
-    add_product_21(bar, y.T, x)
+    for k in range(x.size):  # along the rows of the matrix
+        for j in range(bar.size):
+            bar[j] += x[k] * y[k, j]
 
 
 @jit
