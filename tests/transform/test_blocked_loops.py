@@ -286,7 +286,7 @@ def both(gradient, *args):
 
 def runs_in_blocks(source):
     """Whether a loop of a generated module does."""
-    return re.search(r"\blane(_\d+)* = ", source) is not None
+    return re.search(r"\blane(_\d+)* = |runtime\.(index|plus)\(", source) is not None
 
 
 @pytest.mark.parametrize(("function", "argnums", "draw"), PROGRAMS)

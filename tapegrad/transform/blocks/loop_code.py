@@ -11,6 +11,7 @@ from tapegrad.transform.blocks.elements import Element
 from tapegrad.transform.blocks.indices import Position
 from tapegrad.transform.blocks.iteration import Iteration
 from tapegrad.transform.blocks.sharing import Sharing
+from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.independence.plan import are_not_negative, moved
 from tapegrad.transform.independence.uses import READ, UnprovedError
 from tapegrad.transform.printer import Writer
@@ -113,8 +114,6 @@ class LoopCode:
         """
         low, high, is_down = self._range()
         writer = Writer()
-        in_blocks = self.fresh("in_blocks")
-        writer(f"{self.start}, {self.stop} = {low}, {high}")
         tests = [f"{self.stop} - {self.start} >= {sizes.SHORT}"]
         lowest: dict[str, int] = {}
         for element in self.elements.found.values():
@@ -128,8 +127,17 @@ class LoopCode:
         tests += self.elements.bounds(self.start, self.stop)
         neighbours = self._neighbours()
         if len(tests) == 1 and self._is_one_block():  # no second version of the loop to compile
-            self._blocks(writer, neighbours, is_down)
+            self.begin, self.end = low, high
+            bounds = ast.parse(f"({low}, {high})", mode="eval")
+            if used(bounds) & {*assigned(self.plan.loop.body)}:
+                self.begin, self.end = self.start, self.stop
+                writer(f"{self.start}, {self.stop} = {low}, {high}")
+            self._compute(writer)
+            self._commit(writer, neighbours)
             return writer.text()
+        in_blocks = self.fresh("in_blocks")
+        writer(f"{self.start} = {low}")
+        writer(f"{self.stop} = {high}")
         writer(f"{in_blocks} = {' and '.join(dict.fromkeys(tests))}")
         with writer.block(f"if {in_blocks}:"):
             self._blocks(writer, neighbours, is_down)
@@ -141,7 +149,7 @@ class LoopCode:
         """Write the loop over blocks."""
         begin, end, failed = self.begin, self.end, self.iteration.failed
         if self._is_one_block():
-            writer(f"{begin}, {end} = {self.start}, {self.stop}")
+            self.begin, self.end = self.start, self.stop
             self._compute(writer)
             self._commit(writer, neighbours)
             return
@@ -201,7 +209,8 @@ class LoopCode:
         for _, part in self.fixed:
             writer(f"{part} = 0.0")
         with writer.block(head):
-            writer(lane)
+            if iteration.places:
+                writer(lane)
             self._write(writer, iteration.body)
             for name, part in self.parts.items():
                 self._add(writer, part, iteration.terms[name], self._zero(name))

@@ -25,7 +25,7 @@ from tapegrad.transform.blocks.single_elements import visit_single_elements
 from tapegrad.transform.blocks.small_arrays import keep_on_stack, write_extents
 from tapegrad.transform.blocks.unread_zeros import remove_unread_zeros
 from tapegrad.transform.blocks.unrolling import unrolled
-from tapegrad.transform.blocks.webs import split_names
+from tapegrad.transform.blocks.webs import drop_copies, split_names
 from tapegrad.transform.blocks.zeros import (
     end_early,
     select_cotangents,
@@ -187,7 +187,8 @@ class Module:
     def _write(self, function: Generated, replaced: Replaced) -> None:
         make_faster(self._trees[function.name], self._facts[function.name])
         tree = copy_with(self._trees[function.name], *replaced)
-        split_names(tree, self._fresh[function.name])
+        if split_names(tree, self._fresh[function.name]):
+            drop_copies(tree)
         block, places = self._blocks[function.name]
         if places:
             tree.body.insert(

@@ -1,4 +1,4 @@
-"""A name for each value of a function, as far as they are apart.
+"""A name for each value of a function, as far as they are apart, and none for copies.
 
 A pass of numba looks at the whole function for every name that is assigned in several places. Most
 names of generated code are: what the forward half computes in a loop, the reverse half computes
@@ -9,7 +9,8 @@ compilers call a web (Muchnick, Advanced Compiler Design and Implementation, sec
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 
 from tapegrad.transform.independence.sums import blocks_of
 
@@ -21,8 +22,10 @@ _LEFT_ALONE = (
 )
 
 
-def split_names(tree: ast.FunctionDef, fresh: Callable[[str], str]) -> None:
+def split_names(tree: ast.FunctionDef, fresh: Callable[[str], str]) -> bool:
     """Give names of their own to values that have nothing in common but their name.
+
+    Return whether that was possible: functions with statements of other kinds are left alone.
 
     Parameters
     ----------
@@ -32,8 +35,91 @@ def split_names(tree: ast.FunctionDef, fresh: Callable[[str], str]) -> None:
         Returns a name that it does not use.
     """
     inner = [node for node in ast.walk(tree) if node is not tree]
-    if not any(isinstance(node, (*_LEFT_ALONE, ast.FunctionDef)) for node in inner):
-        _Webs(tree).rename(fresh)
+    if any(isinstance(node, (*_LEFT_ALONE, ast.FunctionDef)) for node in inner):
+        return False
+    _Webs(tree).rename(fresh)
+    return True
+
+
+def drop_copies(tree: ast.FunctionDef) -> None:
+    """Use values under the names that they have first, instead of copies of these.
+
+    Parameters
+    ----------
+    tree
+        The function, in which `split_names` has named values. It is changed.
+    """
+    places = _Places(tree)
+    renamed: dict[str, str] = {}
+    for block in places.blocks:
+        kept = []
+        for at, node in enumerate(block):
+            copied = _copied(node)
+            if copied is not None and places.is_read_after(copied[0], id(block), at):
+                target, value = copied
+                value = renamed.get(value, value)
+                if places.stores[value] <= 1:
+                    renamed[target] = value
+                    continue
+            kept.append(node)
+        block[:] = kept or [ast.Pass()]
+    for reads in places.reads.values():
+        for name, _ in reads:
+            while name.id in renamed:
+                name.id = renamed[name.id]
+
+
+def _copied(node: ast.stmt) -> tuple[str, str] | None:
+    """Return the names in a statement that gives a value a second one."""
+    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name):
+        if isinstance(node.targets[0], ast.Name):
+            return node.targets[0].id, node.value.id
+    return None
+
+
+class _Places:
+    """Where names are assigned and read.
+
+    Attributes
+    ----------
+    blocks
+        The blocks of the function, outer ones first.
+    stores
+        How often a name is assigned; arguments count.
+    reads
+        Where names are read, with the places of the statements around in their blocks.
+    """
+
+    def __init__(self, tree: ast.FunctionDef) -> None:
+        self.blocks: list[list[ast.stmt]] = []
+        self.stores: Counter[str] = Counter(parameter.arg for parameter in tree.args.args)
+        self.reads: dict[str, list[tuple[ast.Name, dict[int, int]]]] = {}
+        self._walk(tree.body, {})
+
+    def _walk(self, block: list[ast.stmt], around: dict[int, int]) -> None:
+        self.blocks.append(block)
+        for at, node in enumerate(block):
+            here = {**around, id(block): at}
+            for part in _own_parts(node):
+                if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+                    self.stores[part.id] += 1
+                elif isinstance(part, ast.Name):
+                    self.reads.setdefault(part.id, []).append((part, here))
+            for inner in blocks_of(node):
+                self._walk(inner, here)
+
+    def is_read_after(self, name: str, block: int, at: int) -> bool:
+        """Whether a name is assigned once, and read in later statements of a block alone."""
+        reads = self.reads.get(name, ())
+        return self.stores[name] == 1 and all(here.get(block, -1) > at for _, here in reads)
+
+
+def _own_parts(node: ast.stmt) -> Iterator[ast.AST]:
+    """Yield the parts of a statement that are not in its blocks."""
+    inner = {id(part) for block in blocks_of(node) for part in block}
+    for child in ast.iter_child_nodes(node):
+        if id(child) not in inner:
+            yield from ast.walk(child)
 
 
 class _Webs:
