@@ -9,6 +9,7 @@ import pytest
 from check import Cases, check, module
 
 import tapegrad as tg
+from tapegrad.testing import check_grads
 from tapegrad.transform.codegen.keeping import Keeping
 from tapegrad.transform.errors import InternalError
 
@@ -576,3 +577,21 @@ def test_rows_of_a_state_that_a_new_array_replaces():
         expected = tg.grad(lambda x, r, w=is_in_place: slow(x, r, 4, w), (0, 1))(x, 0.1)
         for own, other in zip(found, expected, strict=True):
             np.testing.assert_allclose(own, other, rtol=1e-10)
+
+
+@tg.njit
+def stores(x, w):
+    """Elements of new arrays are written and read again in one iteration."""
+    a, b = np.zeros(x.size), np.zeros(x.size)
+    state = w
+    for i in range(x.size):
+        a[i] = state * x[i]
+        state += a[i] * 0.5
+        b[i] = state * a[i] * a[i]
+        state -= np.sin(b[i]) * b[i] * a[i]
+    return state
+
+
+@pytest.mark.parametrize("size", [1, 9, 40])
+def test_elements_that_the_loop_writes_are_kept_one_by_one(size):
+    check_grads(stores, [np.linspace(0.05, 0.3, size), 0.7], order=1)

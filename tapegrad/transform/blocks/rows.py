@@ -175,6 +175,8 @@ def _kept(rows: Rows, tree: ast.FunctionDef, raises: bool) -> Kept:
 
 def _is_new(name: str, array: str, rows: Rows) -> bool:
     """Whether an array is made before a loop, after another one had its name."""
+    if name == array:
+        return False
     for node in reversed(rows.block[: rows.loop]):
         names = assigned([node])
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
