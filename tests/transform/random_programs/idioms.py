@@ -19,6 +19,7 @@ class Idioms(Structures):
             rows_of_work=2,
             views_across_writes=2,
             history=2,
+            records=3,
             shifted_sums=2,
             broadcast=3,
             broadcast_write=3,
@@ -218,6 +219,27 @@ class Idioms(Structures):
         scope.floats.append(state)
         scope.vectors[name] = count + 1
         return [*lines, f"for {i} in range({count}):", *indented(body)]
+
+    def records(self, scope):
+        """New arrays for what a simulation does in each step, which reads it again at once."""
+        size, state, i = self.length, self.name("u"), self.name("i")
+        names = [self.name("w") for _ in range(1 + self.choose(3))]
+        lines = [f"{name} = np.{self.pick(['zeros', 'empty'])}({size})" for name in names]
+        lines.append(f"{state} = {self.small(scope)}")
+        inner = scope.inner()
+        inner.ints[i] = (0, size - 1)
+        inner.floats.append(state)
+        body = []
+        for k, name in enumerate(names):
+            before = f" * {self.pick(names[:k])}[{i}]" if k and self.chance(1, 2) else ""
+            body.append(f"{name}[{i}] = 0.5 * {state} * {group(self.small(inner))}{before}")
+            sign = self.pick(["+", "-"])
+            body.append(f"{state} {sign}= 0.3 * np.sin({name}[{i}]) * {name}[{i}]")
+        body += self.extra(inner)
+        scope.floats.append(state)
+        for name in names:
+            scope.vectors[name] = size
+        return [*lines, f"for {i} in range({size}):", *indented(body)]
 
     def shifted_sums(self, scope):
         """Elements that become sums of their neighbours."""
