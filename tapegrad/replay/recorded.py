@@ -79,6 +79,10 @@ class Recorded:
     def _record(self, arguments: Arguments) -> None:
         if any(isinstance(leaf, Tensor) and leaf.device != HOST for leaf in arguments.leaves):
             raise NotRecordedError("an argument is on a device")
+        if any(type(leaf) in (int, float) for leaf in arguments.leaves):
+            if any(getattr(leaf, "dtype", None) == np.float32 for leaf in arguments.leaves):
+                # recorded, it would be float64, and so would what is computed from it
+                raise NotRecordedError("a number of Python beside arrays of float32")
         with enable_grad(), record() as trace:
             inputs = [*map(_input, arguments.leaves)]
             args, kwargs = arguments.with_leaves([*map(trace.tensor, inputs)])

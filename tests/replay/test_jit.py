@@ -316,7 +316,9 @@ class TestOpByOp:
 
     def test_single_precision(self):
         x = X.astype(np.float32)
-        assert "dtype float32" in how(loss, V.astype(np.float32), x)
+        assert "np.float32(" in how(loss, V.astype(np.float32), x)
+        assert "of float32" in how(tg.cumsum, x)
+        assert "dtype float16" in how(tg.sin, X.astype(np.float16))
         assert tg.jit(times)(x, 2.0).dtype == np.float32
 
     def test_a_backward_pass_that_cannot_be_compiled(self, monkeypatch):
