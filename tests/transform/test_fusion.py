@@ -18,6 +18,17 @@ EMPTY = np.zeros(0)
 case = Cases()
 
 
+# -- sums along an axis ----------------------------------------------------------------------------
+
+
+@case(M, ROW, argnums=(0, 1))
+@case(M, COLUMN, argnums=(0, 1))
+def a_method_whose_axis_is_named(m, r):
+    across = np.minimum(m, np.sin(r)).sum(axis=0)
+    along = (m * r).sum(axis=-1)
+    return across[0] * along[1] + np.tanh((m + r).sum(axis=1))[0]
+
+
 # -- shapes ----------------------------------------------------------------------------------------
 
 

@@ -243,7 +243,7 @@ class Fusion:
             return None
         if not isinstance(array, ast.Name) or array.id not in self.pending:
             return None
-        more += [k.value if k.arg == "axis" else name(str(k.arg)) for k in expr.keywords]
+        more = [*more, *[k.value if k.arg == "axis" else name(str(k.arg)) for k in expr.keywords]]
         kind = self.types.get(let.target)
         if not more:
             return array.id if kind == types.float64 else None
