@@ -50,6 +50,13 @@ def made(n, x):
     return a
 
 
+@numba.njit
+def moved(p, q):
+    w = q.copy()
+    w[-1] += p
+    return w
+
+
 @tg.njit
 def apply(g, x):
     return g(x) * 2
@@ -63,6 +70,17 @@ def twice(g, x):
 @tg.njit
 def pair_product(a, i):
     return a[i] * a[i + 1]
+
+
+@case(0.3, A, 1, argnums=(0, 1))
+def called_again_for_a_test(x, a, k):
+    """Only the first call is reversed, and the second one's arguments are not read."""
+    b = a * 2.0
+    y = np.sum(moved(0.7, b))
+    b[k] = y
+    if moved(x, b)[0] <= 0.1:
+        y += 1.0
+    return y + b[1]
 
 
 @case(0.7, hvp=True)

@@ -95,6 +95,7 @@ class Calls(Reading):
         given = [a for a in call.args if not is_tape(a)]
         primal: list[ast.expr] = []
         shadows: list[tuple[ast.expr, bool]] = []  # with whether it is read or cleared
+        made: list[ast.expr] = []  # the cotangents of arrays that are results
         seeds: list[ast.expr] = []
         needs = self.checked.needs.get(function, Needs())
         for position, (param, argument) in enumerate(zip(summary.params, given, strict=False)):
@@ -108,6 +109,8 @@ class Calls(Reading):
                 or re.search(r"_bar\d*$", param)
             ):
                 shadows.append((argument, position in summary.reads))
+                if param.removesuffix(self.suffix) not in summary.params:
+                    made.append(argument)
             else:
                 primal.append(argument)
         targets: list[str] = []
@@ -115,7 +118,7 @@ class Calls(Reading):
             found_names = [n.id for n in leaves(node.targets[0]) if isinstance(n, ast.Name)]
             targets = [n for n in found_names if n not in TAPE]
         parts_of = [_PART.sub("", n) for n in targets]
-        stems = [self.stem(n.id) for seed in seeds for n in names_in(seed)]
+        stems = [self.stem(n.id) for bar in [*seeds, *made] for n in names_in(bar)]
         seeded = [value for value in map(self.frame.get, filter(None, stems)) if value is not None]
         arguments = tuple(
             _UNREAD if place in needs.unread else self.identity(argument)
@@ -166,7 +169,7 @@ class Calls(Reading):
         operands: set[str],
         seeded: list[Value],
     ) -> Event | None:
-        """Return the last call that is not reversed yet, preferably one whose results are seeded.
+        """Return the last call that is not reversed yet, preferably one that made what is seeded.
 
         Calls whose arguments have the given names come first: on some paths several names have
         equal values, so calls with other names may have the same arguments. The function may be
@@ -183,7 +186,7 @@ class Calls(Reading):
         open_calls.sort(
             key=lambda event: (
                 not operands.issubset(event.operands),
-                not all(any(value is made for made in event.results) for value in seeded),
+                -sum(value is made for made in event.results for value in seeded),
             )
         )
         if self.checked.has_forward(function):
