@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.cuda.memory import POOL, Memory
+from tapegrad.cuda.launches import NOW
+from tapegrad.cuda.memory import POOL, Memory, address, take
 from tapegrad.cuda.toolkit import is_simulated, require
 
 NAME = "cuda:0"
@@ -121,7 +122,7 @@ class DeviceArray:
     def empty(cls, shape: tuple[int, ...], dtype: np.dtype) -> DeviceArray:
         """Return a new array whose elements are undefined."""
         nbytes = math.prod(shape) * dtype.itemsize
-        return cls(POOL.take(nbytes), shape, row_major(shape, dtype.itemsize), dtype)
+        return cls(take(nbytes), shape, row_major(shape, dtype.itemsize), dtype)
 
     @classmethod
     def without_memory(cls, shape: tuple[int, ...], dtype: np.dtype) -> DeviceArray:
@@ -132,7 +133,11 @@ class DeviceArray:
     def from_host(cls, array: np.ndarray) -> DeviceArray:
         """Return a copy of an array of the host on the device."""
         check_dtype(array.dtype)
-        made = cls.empty(array.shape, array.dtype.newbyteorder("="))
+        shape, dtype = array.shape, array.dtype.newbyteorder("=")
+        # kernels of a recording do not write to it, so it is never a block of their pool
+        made = cls(POOL.take(array.nbytes), shape, row_major(shape, dtype.itemsize), dtype)
+        if (recording := NOW.get()) is not None:
+            recording.keep(made.memory)
         if array.size:
             elements = np.ascontiguousarray(array, made.dtype).reshape(-1)
             made.elements().copy_to_device(elements)
@@ -145,6 +150,8 @@ class DeviceArray:
         """
         if not self.size:
             return np.empty(self.shape, self.dtype)
+        if (recording := NOW.get()) is not None:
+            recording.refuse("the host reads values")
         packed = self if self.is_contiguous else self.copy()
         target = require().pinned_array(self.size, self.dtype) if pinned else None
         return packed.elements().copy_to_host(target).reshape(self.shape)
@@ -303,12 +310,14 @@ class DeviceArray:
         """Return where the elements are, for other libraries that compute on the device."""
         if is_simulated():
             raise AttributeError("a simulated device has no memory of its own")
-        address = self.memory.raw.device_ctypes_pointer.value if self.size else 0
+        if (recording := NOW.get()) is not None:
+            recording.refuse("another library computes a value")
+        first = address(self.memory.raw) if self.size else 0
         return {
             "shape": self.shape,
             "strides": None if self.is_contiguous else self.strides,
             "typestr": self.dtype.str,
-            "data": (address + self.offset if self.size else 0, not self.writeable),
+            "data": (first + self.offset if self.size else 0, not self.writeable),
             "version": 3,
         }
 
@@ -320,9 +329,9 @@ class DeviceArray:
             raise TypeError("tensors have no masks; give an array without one")
         dtype, shape = np.dtype(given["typestr"]), tuple(given["shape"])
         strides = given.get("strides") or row_major(shape, dtype.itemsize)
-        address, is_read_only = given["data"]
+        start, is_read_only = given["data"]
         stream = given.get("stream")
-        found = cls.at_address(address, shape, tuple(strides), dtype, source, stream)
+        found = cls.at_address(start, shape, tuple(strides), dtype, source, stream)
         found.writeable = not is_read_only
         return found
 

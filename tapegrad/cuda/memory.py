@@ -14,7 +14,8 @@ from weakref import ref
 
 import numpy as np
 
-from tapegrad.cuda.toolkit import require
+from tapegrad.cuda.launches import NOW
+from tapegrad.cuda.toolkit import is_simulated, require
 
 _SMALLEST = 512  # bytes
 _LARGE = 1 << 20  # from here on, sizes are multiples of it instead of powers of two
@@ -94,13 +95,13 @@ class Memory:
         What will read the elements.
     """
 
-    __slots__ = ("__weakref__", "_pool", "_typed", "is_shared", "owner", "raw", "readers")
+    __slots__ = ("__weakref__", "_typed", "is_shared", "owner", "pool", "raw", "readers")
 
     def __init__(self, raw: Any, pool: Pool | None, owner: Any = None) -> None:
         self.raw = raw
         self.owner = owner
         self.is_shared = pool is None
-        self._pool = pool
+        self.pool = pool
         self.readers = Waiting()
         self._typed: dict[np.dtype, Any] = {}
 
@@ -113,6 +114,11 @@ class Memory:
             found = self._typed[dtype] = whole.view(dtype)
         return found
 
+    def place_of(self, array: Any) -> int | None:
+        """Return the place of the first element of an array of numba in this block, or None."""
+        place = address(array) - address(self.raw)
+        return place // array.dtype.itemsize if 0 <= place < self.raw.size else None
+
     def settle(self) -> None:
         """Compute what will read the elements, before they are written to."""
         for reader in self.readers:
@@ -124,8 +130,15 @@ class Memory:
         self.settle()
 
     def __del__(self) -> None:
-        if self._pool is not None:
-            self._pool.give_back(self.raw)
+        if self.pool is not None:
+            self.pool.give_back(self.raw)
+
+
+def address(array: Any) -> int:
+    """Return the address of the first element of an array of numba."""
+    if is_simulated():
+        return int(array.__array_interface__["data"][0])
+    return int(array.device_ctypes_pointer.value)
 
 
 class Pool:
@@ -184,6 +197,12 @@ class Pool:
 
 
 POOL = Pool()
+
+
+def take(nbytes: int) -> Memory:
+    """Return a block for an array: of the pool, or of that of the recording that is made."""
+    recording = NOW.get()
+    return (POOL if recording is None else recording.pool).take(nbytes)
 
 
 def empty_cache() -> None:

@@ -15,6 +15,7 @@ from tapegrad.cuda.array import HOST, NAME, DeviceArray, device_of, on_device_na
 from tapegrad.cuda.toolkit import require
 from tapegrad.eager.dispatch import apply_op, passive
 from tapegrad.eager.tensor import Tensor
+from tapegrad.eager.traced import Traced
 from tapegrad.ops.devices import moved
 
 
@@ -47,6 +48,8 @@ def _start() -> None:
 
 def to_device(tensor: Tensor, device: Any) -> Tensor:
     """Return a tensor on a device: itself if it is there, else a copy, which is recorded."""
+    if type(tensor) is Traced and tensor.device == str(device):
+        return tensor
     name, source = device_named(device), device_of(tensor._a)
     return tensor if name == source else apply_op(moved, (tensor, name, source), {})
 

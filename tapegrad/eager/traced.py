@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from tapegrad.cuda.array import HOST, on_host
 from tapegrad.eager.frames import is_own_file
 from tapegrad.eager.modes import MODE, ModeContext
 from tapegrad.eager.nodes import Node
@@ -79,9 +80,13 @@ class Trace:
     ----------
     outer
         What is recorded around it; None for a function.
+    device
+        Where the arguments of a function are.
 
     Attributes
     ----------
+    device
+        As above.
     nodes
         The values computed so far.
     given
@@ -94,8 +99,9 @@ class Trace:
         The tensors from outside that require grad, and the arguments that stand for them.
     """
 
-    def __init__(self, outer: Trace | None = None) -> None:
+    def __init__(self, outer: Trace | None = None, device: str = HOST) -> None:
         self.outer = outer
+        self.device: str = device if outer is None else outer.device
         self.nodes: list[Node] = []
         self.given: dict[Node, Node] = {}
         self.constants: dict[int, Node] = {} if outer is None else outer.constants
@@ -148,7 +154,7 @@ class Trace:
             if value._is_tracked:
                 return self._node_of_tracked(value)
             self.captured.append(value)
-            value = value._a
+            value = on_host(value._a)
         if isinstance(value, np.ndarray):
             return self.constant(value)
         if isinstance(value, np.generic):
@@ -177,12 +183,12 @@ class Trace:
         """Return the node of a tensor from outside that requires grad: it is an argument, too."""
         if self.outer is not None:
             return self._node_inside(self.outer.node_of(value))
-        if type(value._a) is not np.ndarray:
-            raise NotRecordedError("a tensor from outside is on a device")
+        if value.device != self.device:
+            raise NotRecordedError("a tensor from outside is on another device")
         for known, node in self.parameters:
             if known is value:
                 return node
-        node = Node("input", value._a.copy())
+        node = Node("input", np.array(on_host(value._a)))
         self.parameters.append((value, node))
         return node
 
@@ -208,8 +214,11 @@ class record(ModeContext):  # noqa: N801
     def now(self) -> Any:
         return MODE.thread.trace
 
+    def __init__(self, device: str = HOST) -> None:
+        self._device = device
+
     def enter(self) -> Trace:
-        self._trace = Trace(MODE.thread.trace)
+        self._trace = Trace(MODE.thread.trace, self._device)
         MODE.set_trace(self._trace)
         return self._trace
 
@@ -285,7 +294,7 @@ class Traced(Tensor):
 
     @property
     def device(self) -> str:
-        return "cpu"
+        return self._trace.device
 
     @property
     def itemsize(self) -> int:

@@ -69,6 +69,11 @@ class Arguments:
         self.has_tensors = any(isinstance(leaf, Tensor) for leaf in self.leaves)
         self.key = tuple(key)
 
+    @functools.cached_property
+    def devices(self) -> list[str]:
+        """The devices that tensors are on, each once; arrays are copied there."""
+        return [*dict.fromkeys(leaf.device for leaf in self.leaves if isinstance(leaf, Tensor))]
+
     def _add(self, arg: Any, is_static: bool, key: list[Any], what: str) -> None:
         if is_static or type(arg) in _STATIC or isinstance(arg, _FUNCTIONS):
             try:

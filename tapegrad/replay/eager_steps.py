@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import tapegrad.func as transforms
+from tapegrad.cuda.array import as_array, on_host
 from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.dispatch import apply_op, unwrap
 from tapegrad.eager.modes import MODE
@@ -42,7 +43,7 @@ def computed(node: Node, values: dict[Node, Any], run: Run) -> list[Any]:
     if node.op is None:
         assert node.compute is not None
         with np.errstate(all="ignore"):
-            return [wrap(np.asarray(node.compute(*map(unwrap, args), **node.parameters)))]
+            return [wrap(as_array(node.compute(*map(unwrap, args), **node.parameters)))]
     result = apply_op(
         node.op, (), dict(zip(node.op.arguments, args, strict=True)) | node.parameters
     )
@@ -61,14 +62,14 @@ def _put_at(x: Any, value: Any, places: Any) -> Any:
 
 def _index(places: Any) -> tuple[Any, ...]:
     """Return an index with arrays and integers in place of tensors."""
-    parts = (unwrap(part) for part in places)
+    parts = (on_host(unwrap(part)) for part in places)
     return tuple(
         part.item() if isinstance(part, np.ndarray) and not part.ndim else part for part in parts
     )
 
 
 def _checked_index(index: Any, extent: int) -> Any:
-    places = np.asarray(unwrap(index))
+    places = np.asarray(on_host(unwrap(index)))
     if not np.all((places >= -extent) & (places < extent)):
         raise IndexError(f"an index is out of bounds for an axis with size {extent}")
     return wrap(np.where(places < 0, places + extent, places))
@@ -116,7 +117,7 @@ def _while_loop(node: Node, args: Any, run: Run) -> list[Any]:
 def _switch(node: Node, args: Any, run: Run) -> list[Any]:
     which, operands, *given = args
     bodies = node.parameters["bodies"]
-    choice = np.asarray(unwrap(which))
+    choice = np.asarray(on_host(unwrap(which)))
     number = int(not choice) if choice.dtype == np.bool_ else int(choice)
     return run(bodies[number], [*operands, *given[number]])
 

@@ -12,6 +12,7 @@ import numpy as np
 from numba.core.errors import NumbaError
 
 from tapegrad.calls import Transformed
+from tapegrad.cuda.array import HOST
 from tapegrad.eager.batched import BatchError, batched, innermost, is_at, lowered
 from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.modes import COMPUTE_ONLY, MODE, RECORD_OP
@@ -20,6 +21,7 @@ from tapegrad.pytrees import tree
 from tapegrad.replay.arguments import Arguments, kinds_of
 from tapegrad.replay.compiled import Region, as_given
 from tapegrad.replay.drawing import drawn
+from tapegrad.replay.plan import Plan
 from tapegrad.replay.recorded import Recorded
 from tapegrad.transform.eager_calls import Kind, Kinds, typing_of
 from tapegrad.transform.errors import TransformError
@@ -191,10 +193,18 @@ class JittedFunction:
             if MODE.special and (MODE.thread.trace is not None or MODE.action() != RECORD_OP):
                 return otherwise(*args, **kwargs)
             arguments = self._arguments(args, kwargs)
-            if arguments.has_tensors:
+            is_on_device = arguments.devices not in ([], [HOST])
+            if arguments.has_tensors and not is_on_device:
                 return otherwise(*args, **kwargs)
             recorded = self._recorded(arguments)
-            region, places = recorded.region, arguments.places(numbers)
+            places = arguments.places(numbers)
+            if is_on_device:
+                made = None if places is None else recorded.device_gradient(arguments, places)
+                if made is None:
+                    return otherwise(*args, **kwargs)
+                gradients = arguments.like_arguments(numbers, made[1:])
+                return made[0], gradients[0] if is_one else gradients
+            region = recorded.region
             if region is None or places is None or not recorded.is_single:
                 return otherwise(*args, **kwargs)
             derivative = region.gradient(places)
@@ -245,6 +255,8 @@ class JittedFunction:
         recorded = self._tried(args, kwargs)
         if recorded.plan is None:
             raise ValueError(f"draw: {self!r} runs op by op: {recorded.reason}")
+        if not isinstance(recorded.plan, Plan):
+            raise ValueError("draw: loops are drawn, and on a device there are none; give arrays")
         return drawn(recorded.plan)
 
     def _tried(self, args: Any, kwargs: Any) -> Recorded:

@@ -167,7 +167,7 @@ class Plan:
 
     def text(self) -> str:
         """Return what runs, to be read."""
-        return "\n".join(step.shown() for step in self.steps)
+        return f"{self.loops} loop nests\n" + "\n".join(step.shown() for step in self.steps)
 
 
 def _reason(steps: list[CompiledStep | EagerStep]) -> str:

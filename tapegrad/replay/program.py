@@ -53,6 +53,7 @@ def simplified(
     inputs: list[Node],
     outputs: list[Node],
     known_bodies: dict[Body, Program] | None = None,
+    spells_out: bool = True,
 ) -> Program:
     """Return the program of what was recorded: the values that are used, equal ones once.
 
@@ -66,9 +67,12 @@ def simplified(
         The results: nodes.
     known_bodies
         Those of bodies, which several values may have.
+    spells_out
+        Whether some values become several (see `tapegrad.replay.lowering`).
     """
     programs = {} if known_bodies is None else known_bodies
-    nodes, same = lowered(recorded)  # and the values that stand for others
+    # and the values that stand for others
+    nodes, same = lowered(recorded) if spells_out else ([*recorded], {})
     known: dict[Any, Node] = {}
     for node in nodes:
         node.args = replaced(node.args, same)
@@ -83,7 +87,7 @@ def simplified(
     bodies = [body for node in nodes for body in bodies_of(node)]
     for body in bodies:
         if body not in programs:
-            made = simplified(body.nodes, body.inputs, body.outputs, programs)
+            made = simplified(body.nodes, body.inputs, body.outputs, programs, spells_out)
             programs[body] = made
     for node in (*recorded, *inputs):
         node.example = None

@@ -11,7 +11,7 @@ from numba.core.errors import NumbaError
 
 from tapegrad.autograd.grad_mode import enable_grad
 from tapegrad.calls import plain
-from tapegrad.cuda.array import HOST
+from tapegrad.cuda.array import HOST, on_device_named, on_host
 from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.nodes import Node
 from tapegrad.eager.tensor import Tensor, wrap
@@ -19,6 +19,8 @@ from tapegrad.eager.traced import NotRecordedError, Traced, record
 from tapegrad.pytrees import Build, tree
 from tapegrad.replay.arguments import Arguments
 from tapegrad.replay.compiled import Region
+from tapegrad.replay.forms import FLOATS
+from tapegrad.replay.on_device import DevicePlan
 from tapegrad.replay.plan import Plan
 from tapegrad.replay.program import simplified
 from tapegrad.transform.eager_calls import Kind, Kinds
@@ -55,7 +57,7 @@ class Recorded:
 
     def __init__(self, function: Callable[..., Any], name: str, arguments: Arguments) -> None:
         self.function = function
-        self.plan: Plan | None = None
+        self.plan: Plan | DevicePlan | None = None
         self.reason = ""
         self.is_single = False
         self.result_of: dict[Kinds, Kind] = {}
@@ -65,11 +67,12 @@ class Recorded:
         self._results: list[tuple[int | None, Any]] = []  # places among the outputs, or constants
         self._build: Build = lambda leaves: leaves[0]
         self._count = 0  # of recorded values
+        self._device = arguments.devices[0] if arguments.devices else HOST
         try:
             self._record(arguments)
         except NotRecordedError as error:
             self.run_op_by_op(str(error))
-        if self.plan is not None and self.plan.most > _MOST_ITERATIONS:
+        if isinstance(self.plan, Plan) and self.plan.most > _MOST_ITERATIONS:
             warnings.warn(
                 f"{name} has {self.plan.most} equal iterations of a Python loop, which all are "
                 "recorded; tapegrad.scan or fori_loop records one",
@@ -77,13 +80,13 @@ class Recorded:
             )
 
     def _record(self, arguments: Arguments) -> None:
-        if any(isinstance(leaf, Tensor) and leaf.device != HOST for leaf in arguments.leaves):
-            raise NotRecordedError("an argument is on a device")
+        if len(arguments.devices) > 1:
+            raise NotRecordedError("some tensors are on a device, and others are not")
         if any(type(leaf) in (int, float) for leaf in arguments.leaves):
             if any(getattr(leaf, "dtype", None) == np.float32 for leaf in arguments.leaves):
                 # recorded, it would be float64, and so would what is computed from it
                 raise NotRecordedError("a number of Python beside arrays of float32")
-        with enable_grad(), record() as trace:
+        with enable_grad(), record(self._device) as trace:
             inputs = [*map(_input, arguments.leaves)]
             args, kwargs = arguments.with_leaves([*map(trace.tensor, inputs)])
             found = self.function(*args, **kwargs)
@@ -112,12 +115,45 @@ class Recorded:
         self._kinds = [*map(_kind, self._parameters)]
         self._count = len(trace.nodes)
         inputs += [node for _, node in trace.parameters]
-        self.plan = Plan(simplified(trace.nodes, inputs, outputs))
+        if self._device == HOST:
+            self.plan = Plan(simplified(trace.nodes, inputs, outputs))
+        else:
+            program = simplified(trace.nodes, inputs, outputs, spells_out=False)
+            self.plan = DevicePlan(program)
 
     @property
     def region(self) -> Region | None:
         """What computes everything from the arguments, None if there is no such region."""
-        return None if self.plan is None or self._parameters else self.plan.region
+        return self.plan.region if isinstance(self.plan, Plan) and not self._parameters else None
+
+    def device_gradient(self, arguments: Arguments, places: tuple[int, ...]) -> list[Any] | None:
+        """Return the value and gradient for arguments on a device, None if they are not compiled.
+
+        Parameters
+        ----------
+        arguments
+            The arguments.
+        places
+            The leaves with respect to which the one result is differentiated.
+        """
+        if not isinstance(self.plan, DevicePlan) or not self.is_single or self._parameters:
+            return None
+        leaves = arguments.leaves
+        if not all(isinstance(leaves[place], Tensor) for place in places):
+            return None
+        if any(isinstance(leaf, Tensor) and leaf._is_tracked for leaf in leaves):
+            return None
+        program = self.plan.program
+        (output,) = program.outputs
+        if output.shape or any(
+            node.dtype not in FLOATS for node in (output, *(program.inputs[k] for k in places))
+        ):
+            return None
+        try:
+            return self.plan.value_and_gradient(arguments.leaves, places)
+        except NotRecordedError as error:
+            self.run_op_by_op(str(error))
+            return None
 
     def fits(self) -> bool:
         """Whether the tensors from outside are still of the kinds for which it was recorded."""
@@ -144,7 +180,7 @@ class Recorded:
         if self.plan is None:
             return self._run_op_by_op(arguments)
         made = [
-            _copied(constant) if place is None else values[place]
+            _copied(constant, self._device) if place is None else values[place]
             for place, constant in self._results
         ]
         return self._build([_shown(leaf, arguments) for leaf in made])
@@ -162,24 +198,25 @@ class Recorded:
             return f"op by op: {self.reason}\n"
         return (
             f"# {self._count} values recorded, {len(self.plan.program.nodes)} computed, "
-            f"{self.plan.loops} loop nests\n{self.plan.text()}"
+            f"{self.plan.text()}"
         )
 
 
 def _input(leaf: Any) -> Node:
     """Return the node of an argument."""
     is_number = isinstance(leaf, (int, np.integer))
-    return Node("input", np.array(plain(leaf)), (), {"is_number": True} if is_number else {})
+    example = np.array(on_host(plain(leaf)))
+    return Node("input", example, (), {"is_number": True} if is_number else {})
 
 
 def _kind(tensor: Tensor) -> Any:
     return tensor.shape, tensor.dtype, tensor.device
 
 
-def _copied(constant: Any) -> Any:
-    """Return a result that is the same in each call, in memory of its own."""
+def _copied(constant: Any, device: str) -> Any:
+    """Return a result that is the same in each call, in memory of its own on a device."""
     if isinstance(constant, Tensor):
-        return wrap(constant._a.copy())
+        return wrap(on_device_named(device, constant._a))
     return constant.copy() if isinstance(constant, np.ndarray) else constant
 
 

@@ -339,7 +339,9 @@ class Recorded(Function):
         ctx.save_for_backward(*saved)
         ctx.save_for_forward(*saved)
         found = call.flat(function(*values))
-        ctx.real = [isinstance(v, _REAL) for v in _leaves(found)]
+        ctx.real = [
+            isinstance(v, _REAL) and np.asarray(v).dtype.kind in "fc" for v in _leaves(found)
+        ]
         return _tensors(found)
 
     @staticmethod

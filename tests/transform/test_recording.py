@@ -429,3 +429,20 @@ def test_single_precision_results():
     assert y.dtype == np.float32
     (gradient,) = tg.autograd.grad(y, a, np.ones(3, np.float32))
     assert gradient.dtype == np.float32
+
+
+@tg.njit
+def with_other_dtypes(x, w):
+    return x * w, np.sum(x), x > 0.0, np.argsort(x), 3
+
+
+def test_results_without_derivatives_beside_others():
+    x = tg.tensor([1.0, -2.0, 0.5], requires_grad=True)
+    w = tg.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    product, total, test, order, number = with_other_dtypes(x, w)
+    assert not test.requires_grad
+    assert not order.requires_grad
+    assert number == 3
+    found = tg.autograd.grad(product.sum() + 2.0 * total, (x, w))
+    np.testing.assert_array_equal(found[0], w.detach() + 2.0)
+    np.testing.assert_array_equal(found[1], x.detach())

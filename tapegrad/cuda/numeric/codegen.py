@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tapegrad.cuda.launches import NOW
 from tapegrad.cuda.numeric.mathematics import LIBDEVICE, OF_DEVICE, SimulatedMath
 from tapegrad.cuda.toolkit import compiling, is_simulated, require
 from tapegrad.kernels import native
@@ -128,6 +129,8 @@ class Kernel:
     def start(self, grid: Any, block: Any, *args: Any) -> None:
         """Start it; the types of the arguments are always the same."""
         require()  # the process may be another one than that of the arrays
+        if (recording := NOW.get()) is not None:
+            recording.launches.append((self, grid, block, args))
         if self._is_compiled and not is_simulated():
             self.made[grid, block](*args)
             return

@@ -5,8 +5,9 @@ It is computed when its memory is needed, by one kernel with all expressions tha
 those that something else still refers to are stored as well, the others never reach memory. Before
 an array is written to, the expressions that read it are computed.
 
-A kernel for several expressions is compiled when they are computed together for the second time:
-programs that run once have the kernels of single functions, which most of them share.
+A kernel for several expressions is compiled when they are computed together for the second time, or
+in a recording: programs that run once have the kernels of single functions, which most of them
+share.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from tapegrad.cuda.array import DeviceArray
+from tapegrad.cuda.launches import NOW
 from tapegrad.cuda.memory import WAITING, Memory
 from tapegrad.cuda.numeric import codegen
 from tapegrad.cuda.numeric.layouts import common
 from tapegrad.cuda.numeric.steps import ARRAY, NUMBER, VALUE, Action, Steps, map_kernel
 
 MOST_STEPS = 16  # of a kernel
+_MOST_STEPS_RECORDED = 64  # of a kernel that is started again and again
 _MOST_ARRAYS = 32  # of a kernel: its parameters have 4096 bytes
 _MOST_KNOWN = 4096  # kinds of kernels that are remembered
 
@@ -127,6 +130,10 @@ def _nothing() -> None:
     return None
 
 
+def _most_steps() -> int:
+    return MOST_STEPS if NOW.get() is None else _MOST_STEPS_RECORDED
+
+
 def bind(expression: Expression, array: DeviceArray) -> DeviceArray:
     """Make an expression the value of an array without memory; return the array."""
     if array.expression is not None:
@@ -138,7 +145,7 @@ def bind(expression: Expression, array: DeviceArray) -> DeviceArray:
         memory.readers.add(expression.reference)
         is_shared = is_shared or memory.is_shared
     WAITING.add(expression.reference)
-    if is_shared or expression.depth >= MOST_STEPS:
+    if is_shared or expression.depth >= _most_steps():
         expression.compute()
     return array
 
@@ -187,20 +194,27 @@ def _parts(expressions: Sequence[Expression]) -> list[list[Expression]]:
     parts: list[list[Expression]] = []
     arrays: set[int] = set()
     is_single = False
+    inside: set[int] = set()  # the expressions of a part
     for expression in expressions:
-        read = {id(x) for x in expression.operands if type(x) in (DeviceArray, Expression)}
+        operands = [x for x in expression.operands if type(x) in (DeviceArray, Expression)]
+        read = {id(x) for x in operands} - inside
+        if expression.is_needed or expression.is_read_outside(expressions):
+            read.add(id(expression))
         single = expression.action.is_single
         if (
             not parts
             or single != is_single
-            or len(parts[-1]) == MOST_STEPS
+            or len(parts[-1]) == _most_steps()
             or len(arrays | read) + 1 > _MOST_ARRAYS
         ):
             parts.append([])
             arrays = set()
+            inside = set()
+            read |= {id(x) for x in operands}
         is_single = single
         parts[-1].append(expression)
-        arrays |= {*read, id(expression)}
+        inside.add(id(expression))
+        arrays |= read
     return parts
 
 
@@ -315,8 +329,8 @@ def _store(expressions: Sequence[Expression], out: DeviceArray | None = None) ->
 
 
 def is_known(key: Any) -> bool:
-    """Whether a kernel was needed before; the next time it will have been."""
-    if key in _known:
+    """Whether a kernel is needed again, or was before; the next time it will have been."""
+    if key in _known or NOW.get() is not None:
         return True
     if len(_known) >= _MOST_KNOWN:
         del _known[next(iter(_known))]

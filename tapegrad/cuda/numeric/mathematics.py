@@ -141,7 +141,8 @@ class SimulatedMath(types.SimpleNamespace):
         found: dict[str, Any] = {name: getattr(np, name) for name in names.split()}
         for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh"):
             found[f"a{name}"] = getattr(np, f"arc{name}")
-        found |= {"atan2": np.arctan2, "pow": np.power, "inf": math.inf, "pi": math.pi}
+        found |= {"atan2": np.arctan2, "pow": np.power}
+        found |= {"inf": math.inf, "nan": math.nan, "pi": math.pi}
         found |= {name: _quiet(getattr(math, name)) for name in ("erf", "erfc", "lgamma", "gamma")}
         found |= {f"{name}f": found[name] for name in LIBDEVICE.values()}
         found |= dict.fromkeys(("dmul_rn", "fmul_rn"), operator.mul)
