@@ -231,6 +231,8 @@ class Transformed:
     recorded
         Records a call while a function is recorded: a function of the recipe, the arguments and
         those by name. None for what is recorded op by op.
+    compiles
+        Whether calls for a function that is recorded (`tapegrad.jit`) are recorded as a whole.
     """
 
     def __init__(
@@ -239,14 +241,30 @@ class Transformed:
         transform: Callable[..., Any],
         *recipe: Any,
         recorded: Callable[..., Any] | None = None,
+        compiles: bool = True,
     ) -> None:
         functools.update_wrapper(self, recipe[0])
         self._call = call
         self._recipe = transform, recipe
         self._recorded = recorded
+        self._compiled: Callable[..., Any] | None = None
+        if recorded is not None and compiles and hasattr(recipe[0], "compiled_transform"):
+            self._compiled = recipe[0].compiled_transform(self._op_by_op, transform, recipe[1:])
+
+    @property
+    def compiled_transform(self) -> Callable[..., Any]:
+        """What compiles a transform of this function, if that is one of a recorded function."""
+        transform, (function, *recipe) = self._recipe
+        of_function: Callable[..., Any] = function.compiled_transform
+        return lambda op_by_op, *key: of_function(op_by_op, *key, transform, recipe)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the transformed function."""
+        if self._compiled is not None and not MODE.special:
+            return self._compiled(*args, **kwargs)
+        return self._op_by_op(*args, **kwargs)
+
+    def _op_by_op(self, *args: Any, **kwargs: Any) -> Any:
         if MODE.special and MODE.thread.trace is not None and self._recorded is not None:
             return self._called_when_recording(self._recorded, args, kwargs)
         return self._call(*args, **kwargs)

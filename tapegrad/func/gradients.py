@@ -67,7 +67,8 @@ def value_and_grad(
         return source.gradient(f, argnums, True, "value_and_grad", out)
     _refuse_out(out, "value_and_grad")
     both = _value_and_grad(f, argnums, has_aux, "value_and_grad")
-    return Transformed(both, value_and_grad, f, argnums, has_aux, recorded=recorded.value_and_grad)
+    recipe = value_and_grad, f, argnums, has_aux
+    return Transformed(both, *recipe, recorded=recorded.value_and_grad, compiles=has_aux)
 
 
 def _value_and_grad(
@@ -131,4 +132,4 @@ def grad(
         value, gradient = both(*args, **kwargs)
         return (gradient, value[1]) if has_aux else gradient
 
-    return Transformed(wrapped, grad, f, argnums, has_aux, recorded=recorded.grad)
+    return Transformed(wrapped, grad, f, argnums, has_aux, recorded=recorded.grad, compiles=has_aux)

@@ -17,11 +17,12 @@ from tapegrad.eager.batched import BatchError, batched, innermost, is_at, lowere
 from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.modes import COMPUTE_ONLY, MODE, RECORD_OP
 from tapegrad.func import grad, value_and_grad, vmap
-from tapegrad.pytrees import tree
+from tapegrad.pytrees import holds_tensor, tree
 from tapegrad.replay.arguments import Arguments, kinds_of
 from tapegrad.replay.compiled import Region, as_given
 from tapegrad.replay.drawing import drawn
 from tapegrad.replay.plan import Plan
+from tapegrad.replay.program import key_of
 from tapegrad.replay.recorded import Recorded
 from tapegrad.transform.eager_calls import Kind, Kinds, typing_of
 from tapegrad.transform.errors import TransformError
@@ -64,6 +65,7 @@ class JittedFunction:
         self._known: dict[Any, Recorded] = {}
         self._direct: dict[Any, Region] = {}  # for arrays and floats alone, by their kinds
         self._of_batches: dict[Any, _OfItems] = {}
+        self._transforms: dict[Any, JittedFunction] = {}
         self._hits = self._misses = 0
 
     def __repr__(self) -> str:
@@ -222,6 +224,31 @@ class JittedFunction:
 
         return value_and_gradient
 
+    def compiled_transform(
+        self, op_by_op: Callable[..., Any], *transforms: Any
+    ) -> Callable[..., Any]:
+        """Return a function that computes a transform of this one for arrays by compiled code.
+
+        Parameters
+        ----------
+        op_by_op
+            Computes it from tensors, and for arguments that are tensors.
+        *transforms
+            The transform and its other arguments, and those around it: equal ones share recordings.
+        """
+        key = key_of(transforms)
+        jitted = self._transforms.get(key)
+        if jitted is None:
+            jitted = JittedFunction(op_by_op, self.static_argnums, self.static_argnames)
+            functools.update_wrapper(jitted, self, updated=())
+            self._transforms[key] = jitted
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            function = op_by_op if holds_tensor((args, kwargs)) else jitted
+            return function(*args, **kwargs)
+
+        return call
+
     def inspect(self, *args: Any, **kwargs: Any) -> str:
         """Return what runs for some arguments: the compiled function, or why there is none.
 
@@ -276,6 +303,8 @@ class JittedFunction:
         self._known.clear()
         self._direct.clear()
         self._of_batches.clear()
+        for jitted in self._transforms.values():
+            jitted.clear_cache()
         self._hits = self._misses = 0
 
 
