@@ -28,11 +28,13 @@ def run_fresh(program: str, *arguments: object, **environment: str) -> Any:
     found = importlib.util.find_spec("tapegrad")
     folders = [Path(found.origin).parent.parent] if found and found.origin else []
     path = os.pathsep.join(map(str, [*folders, ROOT, os.environ.get("PYTHONPATH", "")]))
+    # bytecode is kept on disk, as it is unless that is switched off
+    own = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     with tempfile.TemporaryDirectory() as elsewhere:
         done = subprocess.run(
             [sys.executable, "-m", "benchmarks.fresh", program, *map(str, arguments)],
             cwd=elsewhere,
-            env={**os.environ, "PYTHONPATH": path, **environment},
+            env={**own, "PYTHONPATH": path, **environment},
             capture_output=True,
             text=True,
             check=False,

@@ -4,7 +4,7 @@ Ops run on arrays of the host that stand for those of a device; launches are not
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 from unittest import mock
 
@@ -12,6 +12,7 @@ import numba
 import numpy as np
 
 import tapegrad as tg
+from tapegrad.cuda import launches as started_again
 from tapegrad.cuda import memory
 from tapegrad.cuda.numeric import codegen, expressions
 from tapegrad.eager import devices
@@ -20,6 +21,7 @@ from tapegrad.ops.op import TABLE
 
 Launch = tuple[Any, tuple[Any, ...]]
 SEVERAL = "several ops"
+JITTED = "jitted"
 SUMS_OF_PRODUCTS = "sums of products"
 
 
@@ -43,9 +45,9 @@ WHOLE: dict[str, Callable[[tg.Tensor], tg.Tensor]] = {
 }
 
 
-def chain(x: tg.Tensor) -> tg.Tensor:
+def chain(x: tg.Tensor, steps: int = 10) -> tg.Tensor:
     z = x
-    for _ in range(10):
+    for _ in range(steps):
         z = tg.sin(z) * 1.01 + z
     return z
 
@@ -63,6 +65,13 @@ FUSED: dict[str, Callable[..., tg.Tensor]] = {
     "gelu": lambda x: 0.5 * x * (1.0 + tg.special.erf(x * 0.7)),
     "views": lambda x: tg.exp(x.T[::2]) * x[:1].T[::2] + tg.where(x > 0.5, x, 0.0).T[::2],
     "sum": lambda x: tg.square(x * 2.0 - 1.0).sum(axis=0),
+}
+
+
+# with kernels as long as those of functions that are recorded for a device
+OF_JITTED: dict[str, Callable[..., tg.Tensor]] = {
+    "sin": lambda x: chain(x, 25),
+    "softmax": FUSED["softmax"],
 }
 
 
@@ -107,6 +116,8 @@ def programs() -> Iterator[tuple[str, str, Callable[..., Any], list[tuple[int, .
         yield "integers", name, lambda x, f=call: f(x.astype(np.int64)).astype(x.dtype), [(5, 4)]
     for name, call in FUSED.items():
         yield SEVERAL, name, call, [(64, 3)]
+    for name, call in OF_JITTED.items():
+        yield JITTED, name, call, [(64, 3)]
     yield "copy", "concatenate", lambda x, y: tg.concatenate([x, y], 1), [(5, 4), (5, 3)]
 
 
@@ -132,7 +143,9 @@ def launches(cuda: Any) -> Iterator[tuple[str, str, Any, tuple[Any, ...], Any]]:
     for group, name, call, shapes in programs():
         for dtype in (np.float64,) if "strided" in group else (np.float32, np.float64):
             recorder = Recorder()
-            with recording(cuda, recorder, are_known=group == SEVERAL):
+            is_jitted = group == JITTED
+            again = started_again.recording(memory.Pool()) if is_jitted else nullcontext()
+            with recording(cuda, recorder, are_known=group in (SEVERAL, JITTED)), again:
                 tensors = [
                     tg.tensor(np.ones(shape, dtype), device="cuda", requires_grad=True)
                     for shape in shapes
