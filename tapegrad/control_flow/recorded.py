@@ -16,6 +16,8 @@ from tapegrad.eager.traced_control import (
     add_block,
     index_of_loop,
     node_of,
+    note_numbers,
+    numbers_among,
     recorded_body,
 )
 from tapegrad.pytrees import Build, arranged, structure, tree
@@ -61,6 +63,7 @@ def recorded_for(
     first = [*map(node_of, start)]
     arrays = [*map(node_of, rows)]
     count = len(first)
+    numbers = numbers_among(start)
 
     def body(*values: Any) -> list[Any]:
         after, outputs = function(values[:count], *values[count:])
@@ -68,7 +71,10 @@ def recorded_for(
         return [*tree(arranged(state, after), name)[0], *outputs]
 
     others = [index_of_loop(*bounds), *(array.example[0] for array in arrays)]
-    first, made = _settled(first, lambda examples: recorded_body(body, [*examples, *others]))
+    with_index = [*numbers, count]
+    first, made = _settled(
+        first, lambda examples: recorded_body(body, [*examples, *others], with_index)
+    )
     outputs = made.body.outputs
     examples = [node.example for node in outputs[:count]]
     is_known = all(isinstance(bound, int) for bound in bounds)
@@ -78,6 +84,7 @@ def recorded_for(
     # without a step, the result is the initial state itself
     shared = [*start, *rows, *made.read] if made.is_shared or not is_known else None
     found = add_block("for_loop", args, (made.body,), examples, shared, memory=memory)
+    note_numbers(numbers, outputs, found)
     return found[:count], found[count:]
 
 
@@ -138,6 +145,7 @@ def recorded_while(test: Callable[[Any], Any], step: Callable[[Any], Any], state
     """Record a loop with a test; return the last state."""
     start, build = tree(state, "while_loop: the state")
     first = [*map(node_of, start)]
+    numbers = numbers_among(start)
 
     def body(*leaves: Any) -> list[Any]:
         after = step(build([*leaves]))
@@ -147,12 +155,14 @@ def recorded_while(test: Callable[[Any], Any], step: Callable[[Any], Any], state
     def tested(*leaves: Any) -> list[Any]:
         return [truth_of(test(build([*leaves])))]
 
-    first, made = _settled(first, lambda examples: recorded_body(body, examples))
+    first, made = _settled(first, lambda examples: recorded_body(body, examples, numbers))
     examples = [node.example for node in first]
-    tests = recorded_body(tested, examples)
+    tests = recorded_body(tested, examples, numbers)
     args = (first, tests.given, made.given)
     shared = [*start, *made.read]  # without a step, the result is the initial state itself
-    return build(add_block("while_loop", args, (tests.body, made.body), examples, shared))
+    found = add_block("while_loop", args, (tests.body, made.body), examples, shared)
+    note_numbers(numbers, made.body.outputs, found)
+    return build(found)
 
 
 def recorded_switch(
@@ -173,7 +183,8 @@ def recorded_switch(
 
         return run
 
-    made = [recorded_body(body(branch), [node.example for node in nodes]) for branch in branches]
+    inputs, numbers = [node.example for node in nodes], numbers_among(leaves)
+    made = [recorded_body(body(branch), inputs, numbers) for branch in branches]
     for k, own in enumerate(made[1:], 1):
         kinds = [[(n.shape, n.dtype) for n in one.body.outputs] for one in (made[0], own)]
         if structure(results[0][0]) != structure(results[k][0]) or kinds[0] != kinds[1]:
@@ -190,4 +201,7 @@ def recorded_switch(
     if any(own.is_shared for own in made):
         shared = [*leaves, *(tensor for own in made for tensor in own.read)]
     bodies = tuple(own.body for own in made)
-    return results[0][1](add_block("switch", args, bodies, examples, shared))
+    found = add_block("switch", args, bodies, examples, shared)
+    for own in made:
+        note_numbers(range(len(found)), own.body.outputs, found)
+    return results[0][1](found)

@@ -97,6 +97,8 @@ class Trace:
         The tensors from outside, which did not require grad.
     parameters
         The tensors from outside that require grad, and the arguments that stand for them.
+    numbers
+        The values that may be numbers of Python op by op: these take the dtype of an array.
     """
 
     def __init__(self, outer: Trace | None = None, device: str = HOST) -> None:
@@ -106,6 +108,7 @@ class Trace:
         self.given: dict[Node, Node] = {}
         self.constants: dict[int, Node] = {} if outer is None else outer.constants
         self.captured: list[Tensor] = [] if outer is None else outer.captured
+        self.numbers: set[Node] = set() if outer is None else outer.numbers
         self.parameters: list[tuple[Tensor, Node]] = []
         self.is_open = True
         self.outermost: Trace = self if outer is None else outer.outermost
@@ -177,6 +180,8 @@ class Trace:
             return outer
         if outer not in self.given:
             self.given[outer] = Node("input", outer.example)
+            if outer in self.numbers:
+                self.numbers.add(self.given[outer])
         return self.given[outer]
 
     def _node_of_tracked(self, value: Tensor) -> Node:
@@ -508,7 +513,10 @@ def stopped(x: Traced) -> Traced:
         own = trace.node_of(x)  # a tensor of a function around this one has another node here
         if base.name == "stop_gradient":
             return own
-        return trace.add(Node("stop_gradient", base.example, (own,)))
+        made = trace.add(Node("stop_gradient", base.example, (own,)))
+        if base in trace.numbers:
+            trace.numbers.add(made)
+        return made
 
     made = trace.tensor(again(node))
     made._base, made._view, made._shown = x, ShownAs(again, None), node

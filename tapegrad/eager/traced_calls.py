@@ -6,13 +6,14 @@ again when a tensor that its result is a view of was written to.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.nodes import Node
+from tapegrad.eager.tensor import Tensor
 from tapegrad.eager.traced import (
     ENDED,
     NotRecordedError,
@@ -148,18 +149,53 @@ def _recorded(step: Step, given: tuple[Any, ...]) -> Any:
     if trace is None:
         raise RecordingError(ENDED)
     given = tuple(map(recorded, given))
+    is_narrow = any(_is_narrow(value) for value in _leaves(given))
+    if is_narrow:
+        given = tuple(map(_with_dtype, given))
     args = tuple(map(trace.node_of, given))
+    read = [arg for arg in _leaves(args) if isinstance(arg, Node)]
+    numbers = [arg for arg in read if arg in trace.numbers]
+    if numbers and is_narrow:
+        raise NotRecordedError("a number of Python that is computed, beside arrays of other dtypes")
     found = step.computed(args)
     if isinstance(found, (tuple, list)):
         made = [_marked(trace.tensor(node)) for node in step.nodes(trace, args, found)]
         return type(found)(*made) if hasattr(found, "_fields") else type(found)(made)
     node = step.node(trace, args, found)
+    if len(numbers) == len(read):
+        trace.numbers.add(node)
     result = trace.tensor(node)
     for number, (value, arg) in enumerate(zip(given, args, strict=True)):
         if type(value) is Traced and np.may_share_memory(arg.example, node.example):
             _set_base(result, value, arg, _shown(step, args, number))
             break
     return _marked(result)
+
+
+_WIDE = (np.dtype(np.float64), np.dtype(np.complex128), np.dtype(np.int64), np.dtype(np.bool_))
+
+
+def _is_narrow(value: Any) -> bool:
+    """Whether the dtype of a result depends on what a number beside an array is.
+
+    A number of Python takes the dtype of the array, one of NumPy has a dtype of its own.
+    """
+    return isinstance(value, (Tensor, np.ndarray, np.generic)) and value.dtype not in _WIDE
+
+
+def _with_dtype(value: Any) -> Any:
+    """Return numbers of NumPy as arrays, also in lists; others would become those of Python."""
+    if isinstance(value, np.generic):
+        return np.asarray(value)
+    return type(value)(map(_with_dtype, value)) if type(value) in (list, tuple) else value
+
+
+def _leaves(values: Iterable[Any]) -> Iterator[Any]:
+    for value in values:
+        if type(value) in (list, tuple):
+            yield from _leaves(value)
+        else:
+            yield value
 
 
 def _set_base(result: Traced, base: Any, node: Node, view: ShownAs) -> None:

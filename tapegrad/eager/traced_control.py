@@ -43,7 +43,9 @@ class Recorded(NamedTuple):
     is_shared: bool
 
 
-def recorded_body(function: Function, arguments: list[Any]) -> Recorded:
+def recorded_body(
+    function: Function, arguments: list[Any], numbers: Iterable[int] = ()
+) -> Recorded:
     """Record a function of tensors.
 
     Parameters
@@ -52,9 +54,12 @@ def recorded_body(function: Function, arguments: list[Any]) -> Recorded:
         Takes tensors and returns a list of leaves.
     arguments
         Its arguments, or arrays of their shapes and dtypes.
+    numbers
+        Positions of those that may be numbers of Python op by op.
     """
     with record() as trace:
         inputs = [a if isinstance(a, Node) else Node("input", np.array(a)) for a in arguments]
+        trace.numbers.update(inputs[k] for k in numbers)
         found = function(*map(trace.tensor, inputs))
         outputs = [_node_of_result(trace, leaf) for leaf in found]
         given = list(trace.given)
@@ -79,6 +84,25 @@ def inlined(recorded: Recorded, values: Iterable[Any]) -> list[Tensor]:
         same[node] = trace.add(copied(node, same))
     made = [trace.tensor(same.get(node, node)) for node in recorded.body.outputs]
     return [tensor if MODE.recording else stopped(tensor) for tensor in made]
+
+
+def numbers_among(values: Iterable[Any]) -> list[int]:
+    """Return the positions of values that may be numbers of Python op by op."""
+    trace: Trace = MODE.thread.trace
+    return [
+        k
+        for k, value in enumerate(values)
+        if type(value) in (bool, int, float)
+        or (type(value) is Traced and trace.node_of(value) in trace.numbers)
+    ]
+
+
+def note_numbers(positions: Iterable[int], outputs: list[Node], results: list[Any]) -> None:
+    """Note which results may be numbers op by op: of some of them, those whose outputs are."""
+    trace: Trace = MODE.thread.trace
+    for k in positions:
+        if outputs[k] in trace.numbers and type(results[k]) is Traced:
+            trace.numbers.add(trace.node_of(results[k]))
 
 
 def _node_of_result(trace: Trace, leaf: Any) -> Node:
