@@ -181,7 +181,9 @@ class Jacobian(Composed):
                     "for k in range(value.size):",
                     "    g[k] = 1.0",
                     f"    row = row_{number}({', '.join(given)}, gs)",
-                    f"    found[k, :] = {'row' if kind.ndim == 1 else _FLAT.format('row')}",
+                    f"    flat = {'row' if kind.ndim == 1 else _FLAT.format('row')}",
+                    "    for i in range(flat.size):",
+                    "        found[k, i] = flat[i]",
                     "    g[k] = 0.0",
                 ]
                 if self.columns_only:
@@ -203,14 +205,16 @@ class Jacobian(Composed):
         """Return the lines that fill the matrix by columns, of arrays with `ndim` dimensions."""
         x, given = names[number], ", ".join(self.passed(names, kinds))
         if not getattr(self, f"columns_{number}").takes_directions(kinds):
-            column = {0: "column", 1: "column"}.get(ndim, _FLAT.format("column"))
+            flat = [f"    column = {_FLAT.format('column')}"] if ndim > 1 else []
             return [
                 f"tangent = np.zeros({x}.size, {x}.dtype)",
                 f"tangents = tangent.reshape({x}.shape)",
                 f"for k in range({x}.size):",
                 "    tangent[k] = 1.0",
                 f"    column = column_{number}({given}, tangents)",
-                f"    found[:, k] = {column}",
+                *flat,
+                "    for i in range(found.shape[0]):",
+                f"        found[i, k] = column{'[i]' if ndim else ''}",
                 "    tangent[k] = 0.0",
             ]
         columns = [f"side_{k}" for k in range(DIRECTIONS)]
@@ -234,7 +238,9 @@ class Jacobian(Composed):
             "    for k in range(count):",
             "        tangents[k, first + k] = 0.0",
             f"if count < {DIRECTIONS}:",
-            "    found[:] = wide[:, :count]",
+            "    for k in range(found.shape[0]):",
+            "        for i in range(count):",
+            "            found[k, i] = wide[k, i]",
         ]
 
 
