@@ -395,7 +395,9 @@ def _pool_of(module: Any) -> Any:
 def duplicate(x):
     """Return a copy of a contiguous array of floats."""
     found = empty(x.shape)
-    found.reshape(-1)[:] = x.reshape(-1)
+    one, other = found.reshape(-1), x.reshape(-1)
+    for k in range(one.size):  # numba takes seconds to compile what `one[:] = other` may raise
+        one[k] = other[k]
     return found
 
 
