@@ -260,7 +260,7 @@ class Transformed:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the transformed function."""
-        if self._compiled is not None and not MODE.special:
+        if self._compiled is not None and MODE.is_plain:
             return self._compiled(*args, **kwargs)
         return self._op_by_op(*args, **kwargs)
 

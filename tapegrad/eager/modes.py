@@ -67,6 +67,13 @@ class Mode:
         thread = self.thread
         return thread.recording and not thread.inference
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether ops of this thread are computed, and at most recorded on the tape."""
+        if not self.special:
+            return True
+        return self.thread.trace is None and self.action() in (RECORD_OP, COMPUTE_ONLY)
+
     def set_recording(self, on: bool) -> bool:
         """Switch recording in this thread; return the previous state."""
         return self._switch("recording", on)

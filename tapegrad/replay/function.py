@@ -15,7 +15,7 @@ from tapegrad.calls import Transformed
 from tapegrad.cuda.array import HOST
 from tapegrad.eager.batched import BatchError, batched, innermost, is_at, lowered
 from tapegrad.eager.creation import as_tensor
-from tapegrad.eager.modes import COMPUTE_ONLY, MODE, RECORD_OP
+from tapegrad.eager.modes import MODE, RECORD_OP
 from tapegrad.func import grad, value_and_grad, vmap
 from tapegrad.pytrees import holds_tensor, tree
 from tapegrad.replay.arguments import Arguments, kinds_of
@@ -26,9 +26,6 @@ from tapegrad.replay.program import key_of
 from tapegrad.replay.recorded import Recorded
 from tapegrad.transform.eager_calls import Kind, Kinds, typing_of
 from tapegrad.transform.errors import TransformError
-
-_PLAIN_ACTIONS = (RECORD_OP, COMPUTE_ONLY)
-
 
 _GRADIENTS = (grad, value_and_grad)
 _MANY = 8  # recordings of a function, after which the next one is worth a warning
@@ -96,7 +93,7 @@ class JittedFunction:
                 self._hits += 1
                 value = region.value(*args, *region.constants)
                 return value if region.scalar is None else region.scalar(value)
-        if MODE.special and (MODE.thread.trace is not None or MODE.action() not in _PLAIN_ACTIONS):
+        if MODE.special and not MODE.is_plain:
             if MODE.thread.levels and MODE.thread.trace is None and MODE.thread.dual is None:
                 return self._of_items(args, kwargs)
             return self.function(*args, **kwargs)

@@ -1,6 +1,7 @@
 """Transforms of recorded functions: for arrays they are recorded, and compiled, as a whole."""
 
 import pickle
+import threading
 import warnings
 
 import numpy as np
@@ -82,6 +83,27 @@ def test_equal_transforms_share_recordings():
     jitted.clear_cache()
     tg.hessian(jitted)(V)
     assert len(count) == 2
+
+
+def test_another_thread_that_does_not_record():
+    """Whether a call is compiled is about its own thread."""
+    waits, goes_on = threading.Event(), threading.Event()
+
+    def without():
+        with tg.no_grad():
+            waits.set()
+            goes_on.wait()
+
+    thread = threading.Thread(target=without)
+    thread.start()
+    waits.wait()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # no loop over columns
+            assert_equal(tg.jacobian(tg.jit(lambda x: x**2))(V), np.diag(2.0 * V), rtol=1e-12)
+    finally:
+        goes_on.set()
+        thread.join()
 
 
 def test_static_arguments():
