@@ -219,6 +219,9 @@ class Call:
         return parts[0] if self.single else tuple(parts)
 
 
+_OF_RECORDED = ("cache_info", "clear_cache", "draw", "inspect")  # methods of such functions
+
+
 class Transformed:
     """A function made by a transform. It can be pickled if the original function can.
 
@@ -250,6 +253,12 @@ class Transformed:
         self._compiled: Callable[..., Any] | None = None
         if recorded is not None and compiles and hasattr(recipe[0], "compiled_transform"):
             self._compiled = recipe[0].compiled_transform(self._op_by_op, transform, recipe[1:])
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what says how a function that is recorded runs, or its transform."""
+        if name not in _OF_RECORDED:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self._compiled or self._recipe[1][0], name)
 
     @property
     def compiled_transform(self) -> Callable[..., Any]:

@@ -149,13 +149,13 @@ def _recorded(step: Step, given: tuple[Any, ...]) -> Any:
     if trace is None:
         raise RecordingError(ENDED)
     given = tuple(map(recorded, given))
-    is_narrow = any(_is_narrow(value) for value in _leaves(given))
-    if is_narrow:
+    depends = any(map(is_narrow, _leaves(given)))  # on what numbers there are
+    if depends:
         given = tuple(map(_with_dtype, given))
     args = tuple(map(trace.node_of, given))
     read = [arg for arg in _leaves(args) if isinstance(arg, Node)]
     numbers = [arg for arg in read if arg in trace.numbers]
-    if numbers and is_narrow:
+    if numbers and depends:
         raise NotRecordedError("a number of Python that is computed, beside arrays of other dtypes")
     found = step.computed(args)
     if isinstance(found, (tuple, list)):
@@ -175,7 +175,7 @@ def _recorded(step: Step, given: tuple[Any, ...]) -> Any:
 _WIDE = (np.dtype(np.float64), np.dtype(np.complex128), np.dtype(np.int64), np.dtype(np.bool_))
 
 
-def _is_narrow(value: Any) -> bool:
+def is_narrow(value: Any) -> bool:
     """Whether the dtype of a result depends on what a number beside an array is.
 
     A number of Python takes the dtype of the array, one of NumPy has a dtype of its own.

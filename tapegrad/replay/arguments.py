@@ -102,7 +102,7 @@ class Arguments:
             elif isinstance(leaf, np.ndarray):
                 refuse_masked(leaf)
                 key.append((leaf.shape, leaf.dtype, _order(leaf)))
-            elif kind is float or kind is int or isinstance(leaf, np.generic):
+            elif kind in (float, int, complex) or isinstance(leaf, np.generic):
                 key.append(kind)
             else:
                 raise TypeError(

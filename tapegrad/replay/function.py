@@ -62,7 +62,7 @@ class JittedFunction:
         self._known: dict[Any, Recorded] = {}
         self._direct: dict[Any, Region] = {}  # for arrays and floats alone, by their kinds
         self._of_batches: dict[Any, _OfItems] = {}
-        self._transforms: dict[Any, JittedFunction] = {}
+        self._transforms: dict[Any, _OfArrays] = {}
         self._hits = self._misses = 0
 
     def __repr__(self) -> str:
@@ -221,9 +221,7 @@ class JittedFunction:
 
         return value_and_gradient
 
-    def compiled_transform(
-        self, op_by_op: Callable[..., Any], *transforms: Any
-    ) -> Callable[..., Any]:
+    def compiled_transform(self, op_by_op: Callable[..., Any], *transforms: Any) -> _OfArrays:
         """Return a function that computes a transform of this one for arrays by compiled code.
 
         Parameters
@@ -234,17 +232,11 @@ class JittedFunction:
             The transform and its other arguments, and those around it: equal ones share recordings.
         """
         key = key_of(transforms)
-        jitted = self._transforms.get(key)
-        if jitted is None:
-            jitted = JittedFunction(op_by_op, self.static_argnums, self.static_argnames)
-            functools.update_wrapper(jitted, self, updated=())
-            self._transforms[key] = jitted
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            function = op_by_op if holds_tensor((args, kwargs)) else jitted
-            return function(*args, **kwargs)
-
-        return call
+        if key not in self._transforms:
+            made = _OfArrays(op_by_op, self.static_argnums, self.static_argnames)
+            functools.update_wrapper(made, self, updated=())
+            self._transforms[key] = made
+        return self._transforms[key]
 
     def inspect(self, *args: Any, **kwargs: Any) -> str:
         """Return what runs for some arguments: the compiled function, or why there is none.
@@ -303,6 +295,15 @@ class JittedFunction:
         for jitted in self._transforms.values():
             jitted.clear_cache()
         self._hits = self._misses = 0
+
+
+class _OfArrays(JittedFunction):
+    """A function of which calls with tensors run op by op."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if holds_tensor((args, kwargs)):
+            return self.function(*args, **kwargs)
+        return super().__call__(*args, **kwargs)
 
 
 class _OfItems:

@@ -16,6 +16,7 @@ from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.nodes import Node
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.eager.traced import NotRecordedError, Traced, record
+from tapegrad.eager.traced_calls import is_narrow
 from tapegrad.pytrees import Build, tree
 from tapegrad.replay.arguments import Arguments
 from tapegrad.replay.compiled import Region
@@ -82,10 +83,10 @@ class Recorded:
     def _record(self, arguments: Arguments) -> None:
         if len(arguments.devices) > 1:
             raise NotRecordedError("some tensors are on a device, and others are not")
-        if any(type(leaf) in (int, float) for leaf in arguments.leaves):
-            if any(getattr(leaf, "dtype", None) == np.float32 for leaf in arguments.leaves):
+        if any(type(leaf) in (int, float, complex) for leaf in arguments.leaves):
+            if any(map(is_narrow, arguments.leaves)):
                 # recorded, it would be float64, and so would what is computed from it
-                raise NotRecordedError("a number of Python beside arrays of float32")
+                raise NotRecordedError("a number of Python beside arrays of other dtypes")
         with enable_grad(), record(self._device) as trace:
             inputs = [*map(_input, arguments.leaves)]
             args, kwargs = arguments.with_leaves([*map(trace.tensor, inputs)])

@@ -88,3 +88,14 @@ def test_dtypes(name, dtype):
     how = jitted.inspect(x)
     if dtype is np.float64 or (dtype is np.float32 and name in COMPILED):
         assert not how.startswith("op by op"), how
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.complex64, np.float64, np.int64])
+@pytest.mark.parametrize("number", [2, 0.5, 1.5j, np.float64(0.5), np.int64(2)])
+def test_numbers_as_arguments(dtype, number):
+    def function(a, n):
+        return a * n + n
+
+    x = tg.tensor(X.astype(dtype))
+    assert_equal(tg.jit(function)(x, number), function(x, number), rtol=1e-6)
+    assert_equal(tg.jit(function)(x, number), np.asarray(X.astype(dtype) * number + number), 1e-6)

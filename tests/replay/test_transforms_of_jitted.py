@@ -138,6 +138,19 @@ def test_errors_are_those_of_the_transform():
         tg.hessian(jitted)(V, W)
 
 
+def test_what_runs_is_shown():
+    of_matrix, of_gradient = tg.jacobian(tg.jit(vector)), tg.jit(tg.value_and_grad(number))
+    assert "tg.jacobian(" in of_matrix.inspect(V, W)
+    assert "def program" in of_gradient.inspect(V, W)
+    of_matrix(V, W)
+    assert of_matrix.cache_info().currsize == 1
+    of_matrix.clear_cache()
+    assert of_matrix.cache_info().currsize == 0
+    with pytest.raises(AttributeError, match="no attribute 'inspect'"):
+        tg.jacobian(vector).inspect(V, W)
+    assert not hasattr(tg.grad(number), "another")
+
+
 def test_pickling():
     jitted = tg.jit(number)
     copy = pickle.loads(pickle.dumps(tg.hessian(jitted)))
@@ -146,5 +159,6 @@ def test_pickling():
 
 def test_complex_numbers_run_op_by_op():
     z = V + 1j * W
-    jitted = tg.jit(lambda z: tg.real(z * z))
-    assert_equal(tg.jvp(jitted)(z, z), tg.jvp(jitted.function)(z, z))
+    jitted = tg.jit(lambda z, factor: tg.real(factor * z * z))
+    assert_equal(jitted(z, 2.0j), tg.real(2.0j * z * z))
+    assert_equal(tg.jvp(jitted)(z, 2.0j, z), tg.jvp(jitted.function)(z, 2.0j, z))
