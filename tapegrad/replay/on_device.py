@@ -61,6 +61,7 @@ class DevicePlan:
         self._constants: dict[Node, Tensor] = {}
         self._last_reads: dict[Program, dict[Node, list[Node]]] = {}
         self._kernels: dict[Any, _Kernels] = {}
+        self._reasons: dict[Any, str] = {}  # why there are no kernels
 
     def run(self, args: Sequence[Any]) -> Values:
         """Return the results for some arguments: tensors and numbers."""
@@ -100,7 +101,11 @@ class DevicePlan:
         def run(*given: Tensor) -> Values:
             return self._gradients(given[:count], places, given[count:])[1]
 
-        return self._started(("pullback", *places), run, [*tensors, *cotangents])
+        given = [*tensors, *cotangents]
+        try:
+            return self._started(("pullback", *places), run, given)
+        except NotRecordedError:
+            return run(*given)
 
     def _gradients(
         self, tensors: Sequence[Tensor], places: Sequence[int], cotangents: Any
@@ -150,9 +155,15 @@ class DevicePlan:
         """Return what a function of tensors returns, by kernels that are noted the first time."""
         arrays = [_settled(x) for x in tensors]
         key = key, are_deterministic_algorithms_enabled()
+        if key in self._reasons:
+            raise NotRecordedError(self._reasons[key])
         known = self._kernels.get(key)
         if known is None:
-            known = self._kernels[key] = _Kernels(function, arrays)
+            try:
+                known = self._kernels[key] = _Kernels(function, arrays)
+            except NotRecordedError as error:
+                self._reasons[key] = str(error)
+                raise
         return known(arrays)
 
     def text(self) -> str:

@@ -16,6 +16,7 @@ from writing_programs import WritingProgram, arguments
 
 import tapegrad as tg
 from tapegrad.ops.op import TABLE
+from tapegrad.replay import on_device as on_device_module
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "ops"))
 from cases import ALL, as_list, names_of
@@ -338,6 +339,25 @@ def test_backward_through_a_call():
             w.grad = None
         found.append(w)
     assert_equal(*found)
+
+
+def test_a_backward_pass_that_reads_values(monkeypatch):
+    """The value is still computed by kernels that are started again."""
+    gradients = on_device_module.gradients_of
+
+    def reading(*args):
+        found = gradients(*args)
+        assert found[0].cpu().numpy().shape == (4,)
+        return found
+
+    monkeypatch.setattr(on_device_module, "gradients_of", reading)
+    jitted = tg.jit(lambda x: tg.sum(tg.sin(x)))
+    for _ in range(3):
+        x = tg.tensor(RNG.normal(size=4), device="cuda", requires_grad=True)
+        jitted(x).backward()
+        assert_equal(x.grad, np.cos(on_host(x)))
+    assert "value: 1 kernels" in jitted.inspect(x)
+    assert "pullback" not in jitted.inspect(x)
 
 
 def test_parameters_from_outside():
