@@ -30,7 +30,11 @@ from .njit.oscillators import van_der_pol
 from .report import duration, ratio, save_bars, show_table
 from .timing import elapsed
 
-TESTS = ("tests/cuda", "tests/transform/test_device_ensembles.py")
+TESTS = (
+    "tests/cuda",
+    "tests/replay/test_on_device.py",
+    "tests/transform/test_device_ensembles.py",
+)
 PARAMETERS = (0, 1, 2, 3)
 ON_THE_CARD = {**os.environ, "NUMBA_ENABLE_CUDASIM": "0"}
 
@@ -140,7 +144,7 @@ def logsumexp(lib: Any, x: Any) -> Any:
 
 
 def tensors(quick: bool) -> dict[str, dict[str, float]]:
-    """Seconds of values and gradients, of a copy of the argument, and of PyTorch's."""
+    """Seconds of gradients op by op and recorded, of a copy of the argument, and of PyTorch's."""
     rows, columns = (4, 6) if quick else (10_000, 1000)
     rng = np.random.default_rng(0)
     programs = {
@@ -160,6 +164,11 @@ def tensors(quick: bool) -> dict[str, dict[str, float]]:
         x = tg.tensor(values, device="cuda", requires_grad=True)
         sides = {"tapegrad": timed(partial(gradient, tg, program, x), tg.cuda.synchronize, quick)}
         sides["copy"] = timed(x.detach().clone, tg.cuda.synchronize, quick)
+        recorded, argument = tg.grad(tg.jit(partial(program, tg))), x.detach()
+        np.testing.assert_allclose(
+            recorded(argument).cpu().numpy(), gradient(tg, program, x).cpu().numpy(), rtol=1e-10
+        )
+        sides["tg.jit"] = timed(partial(recorded, argument), tg.cuda.synchronize, quick)
         if torch is not None:
             y = torch.tensor(values, device="cuda", requires_grad=True)
             sides["PyTorch"] = timed(

@@ -48,9 +48,10 @@ def _start() -> None:
 
 def to_device(tensor: Tensor, device: Any) -> Tensor:
     """Return a tensor on a device: itself if it is there, else a copy, which is recorded."""
-    if type(tensor) is Traced and tensor.device == str(device):
+    name = device_named(device)
+    if type(tensor) is Traced and tensor.device == name:
         return tensor
-    name, source = device_named(device), device_of(tensor._a)
+    source = device_of(tensor._a)
     return tensor if name == source else apply_op(moved, (tensor, name, source), {})
 
 

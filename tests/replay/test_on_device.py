@@ -163,6 +163,7 @@ def test_constants_and_tensors_from_outside():
     jitted = tg.jit(lambda x: x * weights + factor * tg.ones(5, device=x.device))
     for (x,) in vectors():
         assert_equal(jitted(tg.tensor(x, device="cuda")), x * weights + on_host(factor))
+    check(lambda x: tg.sum(x.to(x.device) * 2.0), *vectors())
 
 
 def test_nested_arguments_and_results():
