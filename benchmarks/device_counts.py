@@ -2,16 +2,20 @@
 
 ``python -m benchmarks.device_counts`` prints how many kernels a program launches forward and
 backward, how often it waits for the device, and how many bytes its kernels read and write: at the
-bandwidth of a device, these take the time in the last column at least. Kernels are noted, not run.
+bandwidth of a device, these take the time in the last column at least. A second table is of
+gradients op by op, and of functions that are recorded: kernels, and the time that the host takes
+to start them, without that of numba. Kernels are noted, not run.
 """
 
 import math
 import os
+import statistics
 
 os.environ.setdefault("NUMBA_ENABLE_CUDASIM", "1")  # numba reads it when it is imported
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -25,6 +29,7 @@ from tapegrad.cuda.numeric import expressions, indexing, products, reductions, s
 
 from .recorded_kernels import Recorder, chain, layer_norm, recording
 from .report import duration, show_table
+from .timing import elapsed
 
 BANDWIDTH = 4.8e12  # bytes per second of an H200
 ROWS, COLUMNS = 2000, 1000
@@ -40,8 +45,8 @@ class Counts:
     waits: int = 0
 
 
-def network(x: tg.Tensor) -> tg.Tensor:
-    w = tg.tensor(np.ones((COLUMNS, 64)), device="cuda", requires_grad=True)
+def network(x: tg.Tensor, is_trained: bool = True) -> tg.Tensor:
+    w = tg.tensor(np.ones((COLUMNS, 64)), device="cuda", requires_grad=is_trained)
     return tg.square(tg.tanh(x @ w)).mean()
 
 
@@ -94,6 +99,24 @@ def counted(program: Callable[[tg.Tensor], tg.Tensor]) -> Iterator[Counts]:
             mock.patch.stopall()
 
 
+def of_gradients(program: Callable[[tg.Tensor], tg.Tensor]) -> Iterator[tuple[int, float]]:
+    """Yield the kernels of a gradient, and the seconds of the host: op by op, and recorded."""
+    recorder = Recorder()
+    with recording(cuda, recorder, are_known=True):
+        x = tg.tensor(np.ones((ROWS, COLUMNS)), device="cuda", requires_grad=True)
+        point, recorded = x.detach(), tg.grad(tg.jit(program))
+
+        def op_by_op() -> Any:
+            return tg.autograd.grad(program(x), x)[0]._a.memory
+
+        for gradient in (op_by_op, lambda: recorded(point)):
+            for _ in range(3):
+                recorder.launches.clear()
+                gradient()
+            count = len(recorder.launches)
+            yield count, statistics.median(elapsed(gradient) for _ in range(21))
+
+
 def taken(recorder: Recorder, read: list[int], waits: list[int]) -> Counts:
     """Return what was counted, and count from 0."""
     found = Counts(len(recorder.launches), sum(read), len(waits))
@@ -119,6 +142,13 @@ def main() -> None:
         )
     columns = ("program", "kernels", "waits", "passes over x", "time at least")
     show_table(f"{N} numbers in float64, forward + backward", columns, rows)
+    rows = []
+    recorded = {**PROGRAMS, "a layer of 64 units": partial(network, is_trained=False)}
+    for name, program in recorded.items():
+        (many, slow), (few, fast) = of_gradients(program)
+        rows.append((name, str(many), duration(slow), str(few), duration(fast)))
+    columns = ("gradient", "kernels", "time of the host", "kernels, recorded", "time of the host")
+    show_table("Gradients op by op and recorded", columns, rows)
 
 
 if __name__ == "__main__":

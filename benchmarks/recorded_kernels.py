@@ -170,7 +170,7 @@ def recording(cuda: Any, recorder: Recorder, are_known: bool | None = None) -> I
     with (
         mock.patch.object(expressions, "is_known", is_known),
         mock.patch.multiple(codegen, require=lambda: cuda, most_blocks=lambda: 64),
-        mock.patch.object(codegen.Kernel, "start", lambda *given: recorder.start(*given)),
+        mock.patch.object(codegen.Kernel, "run", lambda *given: recorder.start(*given)),
         mock.patch.object(devices, "require", return_value=cuda),
         mock.patch.object(memory.Pool, "_allocate", lambda _, size: _bytes(size)),
     ):

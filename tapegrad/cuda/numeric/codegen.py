@@ -131,6 +131,10 @@ class Kernel:
         require()  # the process may be another one than that of the arrays
         if (recording := NOW.get()) is not None:
             recording.launches.append((self, grid, block, args))
+        self.run(grid, block, *args)
+
+    def run(self, grid: Any, block: Any, *args: Any) -> None:
+        """Let numba start it, which compiles it the first time."""
         if self._is_compiled and not is_simulated():
             self.made[grid, block](*args)
             return
