@@ -26,7 +26,7 @@ from tapegrad.eager.modes import MODE
 from tapegrad.eager.nodes import Body, Node
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.eager.traced import NotRecordedError
-from tapegrad.replay.eager_steps import computed
+from tapegrad.replay.op_by_op import OpByOp
 from tapegrad.replay.program import Program
 from tapegrad.tape.avals import DIFFERENTIABLE
 
@@ -50,6 +50,8 @@ class DevicePlan:
     ----------
     program
         As above.
+    op_by_op
+        Returns its results for tensors, computed as without a recording.
     """
 
     def __init__(self, program: Program) -> None:
@@ -58,8 +60,8 @@ class DevicePlan:
         if Body(program.nodes, [], []).has_effects():
             raise NotRecordedError("Python is called between the ops")
         self.program = program
+        self.op_by_op = OpByOp(program, self._constant)
         self._constants: dict[Node, Tensor] = {}
-        self._last_reads: dict[Program, dict[Node, list[Node]]] = {}
         self._kernels: dict[Any, _Kernels] = {}
         self._reasons: dict[Any, str] = {}  # why there are no kernels
 
@@ -115,31 +117,6 @@ class DevicePlan:
             own = [x.detach().requires_grad_(k in places) for k, x in enumerate(tensors)]
             outputs = self.op_by_op(own)
         return outputs, gradients_of(outputs, [own[k] for k in places], cotangents)
-
-    def op_by_op(self, tensors: Sequence[Any]) -> Values:
-        """Return the results, computed as without a recording."""
-        return self._run(self.program, tensors)
-
-    def _run(self, program: Program, args: Sequence[Any]) -> Values:
-        """Compute a program; a value is dropped when it was read for the last time."""
-        values: dict[Node, Any] = dict(zip(program.inputs, args, strict=True))
-        values |= {node: self._constant(node) for node in program.constants}
-        last = self._last_reads.get(program)
-        if last is None:
-            last = self._last_reads[program] = _last_reads(program)
-
-        def run(body: Body, given: Sequence[Any]) -> Values:
-            return self._run(program.bodies[body], given)
-
-        for node in program.nodes:
-            if node.name == "item":
-                values[node] = values[node.args[0]][node.parameters["number"]]
-            else:
-                found = computed(node, values, run)
-                values[node] = found[0] if node.dtype is not None else found
-            for read in last[node]:
-                del values[read]
-        return [values[node] for node in program.outputs]
 
     def _constant(self, node: Node) -> Any:
         """Return an array from outside on the device, or a number."""
@@ -284,13 +261,3 @@ def _settled(tensor: Tensor) -> DeviceArray:
     array: DeviceArray = tensor._a
     _ = array.memory
     return array if array.is_contiguous and not array.offset else array.copy()
-
-
-def _last_reads(program: Program) -> dict[Node, list[Node]]:
-    """Return, for each value, those that nothing after it reads."""
-    seen = {*program.outputs}
-    found: dict[Node, list[Node]] = {}
-    for node in reversed(program.nodes):
-        found[node] = [read for read in {*node.inputs(), node} if read not in seen]
-        seen.update(found[node])
-    return found

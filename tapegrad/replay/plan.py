@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numba.core.errors import NumbaError
 
 from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.nodes import Body, Node, bodies_of, copied
@@ -21,8 +22,10 @@ from tapegrad.eager.traced import NotRecordedError
 from tapegrad.replay.compiled import Region
 from tapegrad.replay.eager_steps import computed
 from tapegrad.replay.forms import BLOCKS, Form, form_of
+from tapegrad.replay.op_by_op import OpByOp
 from tapegrad.replay.program import Program
 from tapegrad.replay.writer import TooLongError, Writer
+from tapegrad.transform.errors import TransformError
 
 Values = dict[Node, Any]
 
@@ -42,15 +45,26 @@ class CompiledStep:
         self.region = Region(program)
         self.reads = reads
         self.results = results
+        self._op_by_op: OpByOp | None = None
 
     def run(self, values: Values) -> None:
-        """Compute the results of the region."""
-        found = self.region([values[node] for node in self.reads])
+        """Compute the results of the region, op by op if it cannot be compiled.
+
+        What is called in Python before it must not be called again.
+        """
+        args = [values[node] for node in self.reads]
+        if self._op_by_op is None:
+            try:
+                found = self.region(args)
+            except (TransformError, NumbaError):
+                self._op_by_op = OpByOp(self.region.program, lambda node: wrap(node.example))
+        if self._op_by_op is not None:
+            found = self._op_by_op(args)
         values.update(zip(self.results, found, strict=True))
 
     def shown(self) -> str:
         """Return its text."""
-        return self.region.text
+        return self.region.text if self._op_by_op is None else "# in Python: what is not compiled\n"
 
 
 class EagerStep:

@@ -8,6 +8,8 @@ import pytest
 from interpreted import assert_equal
 
 import tapegrad as tg
+from tapegrad.replay.compiled import Region
+from tapegrad.transform.errors import TransformError
 
 V = np.array([0.3, -0.2, 0.7])
 A = np.sin(np.arange(12.0)).reshape(4, 3)
@@ -167,6 +169,31 @@ class TestCalls:
         for _ in range(3):
             f(V)
         assert Scaled.calls == before + 3
+
+    def test_once_if_what_comes_after_it_is_not_compiled(self, monkeypatch):
+        """It draws the numbers that it would op by op, in the first call too."""
+        call = Region.__call__
+
+        def refusing(region, args):
+            if len(args) > 1:  # what reads the draw
+                raise TransformError("for a test")
+            return call(region, args)
+
+        monkeypatch.setattr(Region, "__call__", refusing)
+        generators = [tg.random.default_rng(3) for _ in range(2)]
+
+        def f(x, g):
+            y = tg.sin(x) * 2.0
+            noise = g.normal(size=3)
+            return tg.sum((y + noise) * noise)
+
+        jitted = tg.jit(f)
+        for _ in range(3):
+            found, expected = (h(V, g) for h, g in zip((jitted, f), generators, strict=True))
+            assert_equal(found, expected)
+        assert "not compiled" in jitted.inspect(V, tg.random.default_rng(0))
+        gradients = [tg.grad(h)(V, g) for h, g in zip((jitted, f), generators, strict=True)]
+        assert_equal(*gradients)
 
     def test_even_if_the_result_is_not_used(self):
         def f(x):
