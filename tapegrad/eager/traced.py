@@ -154,6 +154,8 @@ class Trace:
         if isinstance(value, Tensor):
             if kind is not Tensor:
                 raise NotRecordedError("a batched tensor is read in a loop or branch")
+            if value.device != self.device:
+                raise NotRecordedError("a tensor from outside is on another device")
             if value._is_tracked:
                 return self._node_of_tracked(value)
             self.captured.append(value)
@@ -188,8 +190,6 @@ class Trace:
         """Return the node of a tensor from outside that requires grad: it is an argument, too."""
         if self.outer is not None:
             return self._node_inside(self.outer.node_of(value))
-        if value.device != self.device:
-            raise NotRecordedError("a tensor from outside is on another device")
         for known, node in self.parameters:
             if known is value:
                 return node

@@ -254,6 +254,16 @@ def test_a_gradient_that_is_zero():
     assert_equal(tg.grad(tg.jit(lambda x: tg.sum(tg.floor(x))))(*on_device((x,))), np.zeros(3))
 
 
+def test_tensors_from_outside_on_another_device():
+    there, here = tg.tensor(np.ones(3), device="cuda"), tg.tensor(np.ones(3))
+    for own, other in ((there, here), (here, there)):
+        with pytest.raises(RuntimeError, match="same device"):
+            tg.jit(lambda x, other=other: x * other)(own)
+        other.requires_grad_()
+        with pytest.raises(RuntimeError, match="same device"):
+            tg.jit(lambda x, other=other: x * other)(own)
+
+
 # -- memory ----------------------------------------------------------------------------------------
 
 
