@@ -154,7 +154,8 @@ class Trace:
         if isinstance(value, Tensor):
             if kind is not Tensor:
                 raise NotRecordedError("a batched tensor is read in a loop or branch")
-            if value.device != self.device:
+            is_constant = value.device == HOST and not value._is_tracked  # which is copied
+            if value.device != self.device and not is_constant:
                 raise NotRecordedError("a tensor from outside is on another device")
             if value._is_tracked:
                 return self._node_of_tracked(value)

@@ -256,12 +256,13 @@ def test_a_gradient_that_is_zero():
 
 def test_tensors_from_outside_on_another_device():
     there, here = tg.tensor(np.ones(3), device="cuda"), tg.tensor(np.ones(3))
+    assert_equal(tg.jit(lambda x: x * here)(there), np.ones(3))  # a constant
+    with pytest.raises(RuntimeError, match="same device"):
+        tg.jit(lambda x: x * there)(here)
     for own, other in ((there, here), (here, there)):
-        with pytest.raises(RuntimeError, match="same device"):
-            tg.jit(lambda x, other=other: x * other)(own)
         other.requires_grad_()
         with pytest.raises(RuntimeError, match="same device"):
-            tg.jit(lambda x, other=other: x * other)(own)
+            tg.jit(lambda x, other=other: x * other)(own.detach())
 
 
 # -- memory ----------------------------------------------------------------------------------------
