@@ -94,7 +94,7 @@ class Launches:
             [
                 _Part(place, number, arg.dtype, slice(first, first + arg.size))
                 for place, arg in enumerate(args)
-                if hasattr(arg, "dtype") and hasattr(arg, "copy_to_host")
+                if hasattr(arg, "copy_to_host")  # an array of numba
                 for number, memory in enumerate(memories)
                 if (first := memory.place_of(arg)) is not None
             ]

@@ -217,11 +217,11 @@ def _same_elements(one: Any, other: np.ndarray) -> bool:
 class record(ModeContext):  # noqa: N801
     """The context in which a function, or a part of the one that is, is recorded in this thread."""
 
-    def now(self) -> Any:
-        return MODE.thread.trace
-
     def __init__(self, device: str = HOST) -> None:
         self._device = device
+
+    def now(self) -> Any:
+        return MODE.thread.trace
 
     def enter(self) -> Trace:
         self._trace = Trace(MODE.thread.trace, self._device)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapegrad.eager.modes import MODE
-from tapegrad.eager.nodes import Node
+from tapegrad.eager.nodes import Node, nodes_in
 from tapegrad.eager.tensor import Tensor
 from tapegrad.eager.traced import (
     ENDED,
@@ -153,7 +153,7 @@ def _recorded(step: Step, given: tuple[Any, ...]) -> Any:
     if depends:
         given = tuple(map(_with_dtype, given))
     args = tuple(map(trace.node_of, given))
-    read = [arg for arg in _leaves(args) if isinstance(arg, Node)]
+    read = [*nodes_in(args)]
     numbers = [arg for arg in read if arg in trace.numbers]
     if numbers and depends:
         raise NotRecordedError("a number of Python that is computed, beside arrays of other dtypes")
