@@ -89,7 +89,7 @@ class Walk(Outcomes):
             found = self.frame.get(node.id)
             return found if isinstance(found, Handle) else None
         if isinstance(node, ast.Subscript):
-            if any(self.handle(part) is not None for part in leaves(node.slice)):
+            if any(map(self.is_array, leaves(node.slice))):
                 return None
             base = self.handle(node.value)
             return None if base is None else base.view(self.step(node.slice))
@@ -274,12 +274,16 @@ class Walk(Outcomes):
             return Handle(Memory()) if target in self.arrays else Number(self.fresh())
         event = self.event()
         if isinstance(handle, Handle):
-            chosen = any(self.handle(part) is not None for part in leaves(node.slice))
-            if chosen:
+            if any(map(self.is_array, leaves(node.slice))):
                 event.operands[base] = Operand(handle, 1)
             else:
                 event.operands[base] = Operand(handle.view(self.step(node.slice)), 1, 1)
         return self.made(target, event)
+
+    def is_array(self, node: ast.expr) -> bool:
+        """Whether an expression is an array; one from outside has no handle."""
+        is_named = isinstance(node, ast.Name) and node.id in self.arrays
+        return is_named or self.handle(node) is not None
 
     def operands(self, node: ast.expr, results: list[str]) -> dict[str, Operand]:
         found = {}
