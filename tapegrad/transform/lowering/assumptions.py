@@ -70,7 +70,7 @@ class _Search:
                 yield from self.lets(statement.orelse)
             elif isinstance(statement, Loop):
                 lets = [s for s in walk(statement.body) if isinstance(s, Let)]
-                yield from filter(self.fusion.is_elementwise, lets)
+                yield from filter(self.fusion.elements.are_computed, lets)
 
     def compared(self, let: Let) -> Iterator[set[Key]]:
         """Yield the extents of operands along each axis."""

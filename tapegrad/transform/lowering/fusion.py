@@ -6,21 +6,21 @@ where the derivative of each operation on whole arrays would keep an array and m
 
 An expression is a tree of elementwise operations, each used once. Its loop is where its value is
 used, or before the next statement that may write an array. A tree that is only summed, or stored in
-a part of an array that it does not read, needs no array at all.
+a part of an array that it does not read, needs no array at all. Elements that an array of integers
+selects, as in ``y[i] * (1.0 - w)``, are read in the loop.
 """
 
 from __future__ import annotations
 
 import ast
+import copy
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numba.core import types
 
-from tapegrad.ops.kinds import Elementwise
 from tapegrad.transform import runtime
 from tapegrad.transform.ir import (
     Block,
@@ -30,6 +30,7 @@ from tapegrad.transform.ir import (
     If,
     Let,
     Loop,
+    Phi,
     Store,
     constant,
     defined,
@@ -44,35 +45,10 @@ from tapegrad.transform.ir import (
 from tapegrad.transform.kinds import is_array, may_share
 from tapegrad.transform.lowering import callees
 from tapegrad.transform.lowering.allocations import Allocations
+from tapegrad.transform.lowering.elements import Elements, Tree
 from tapegrad.transform.lowering.extents import Extents, Key, integer
-from tapegrad.transform.rules.partials import op_of
 
-_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow)
-_MOST_AXES = 3
-
-
-@dataclass
-class Tree:
-    """An elementwise operation whose result is not yet computed.
-
-    Attributes
-    ----------
-    let
-        The operation.
-    parts
-        The trees that compute operands, by name.
-    """
-
-    let: Let
-    parts: dict[str, Tree]
-
-    def leaves(self) -> list[str]:
-        """Return the names that the tree reads."""
-        found = []
-        for operand in names_in(self.let.expr):
-            part = self.parts.get(operand)
-            found += [operand] if part is None else part.leaves()
-        return found
+_DTYPES = {types.int64: ("np.int64", np.int64), types.boolean: ("np.bool_", np.bool_)}
 
 
 def fuse(function: FunctionIR) -> None:
@@ -92,6 +68,7 @@ class Fusion:
     def __init__(self, function: FunctionIR) -> None:
         self.function = function
         self.types = function.types
+        self.elements = Elements(function)
         self.extents = Extents(function)
         self.allocations = Allocations(function)
         self.taken = names_of(function)
@@ -110,7 +87,7 @@ class Fusion:
             self.uses.update(n for leaf in leaves_of(function.result) for n in names_in(leaf))
 
     def run(self) -> None:
-        if any(self.is_elementwise(s) for s in walk(self.function.body)):
+        if any(self.elements.are_computed(s) for s in walk(self.function.body)):
             self.note_sizes(self.function.params)
             self.function.body = self.fused(self.function.body)
 
@@ -135,7 +112,7 @@ class Fusion:
                     self.sizes.setdefault(key, name(number))
 
     def statement(self, statement: Any) -> None:
-        if self.is_elementwise(statement):
+        if self.elements.are_computed(statement):
             self.enter(statement)
             return
         if isinstance(statement, Let) and (summed := self.summed(statement)) is not None:
@@ -148,6 +125,9 @@ class Fusion:
             return
         if isinstance(statement, Store) and (part := self.selected(statement)) is not None:
             self.store(statement, part)
+            return
+        if isinstance(statement, Store) and self.elements.is_masked(statement):
+            self.store_where(statement)
             return
         inside = list(walk([statement]))
         if any(self.may_write(inner) for inner in inside):
@@ -173,50 +153,6 @@ class Fusion:
         return isinstance(statement, (Store, Effect))
 
     # -- expressions --------------------------------------------------------------------------
-
-    def is_elementwise(self, statement: Any) -> bool:
-        """Whether a statement is an operation on the elements of arrays that a loop can do."""
-        if not isinstance(statement, Let):
-            return False
-        kind = self.types.get(statement.target)
-        if not _is_of_floats(kind) or not 0 < kind.ndim <= _MOST_AXES or kind.layout == "F":
-            return False
-        operands = self.operands(statement.expr)
-        return bool(operands) and all(map(self.is_operand, operands))
-
-    def operands(self, expr: ast.expr) -> list[ast.expr]:
-        """Return the operands of an elementwise operation; empty for others."""
-        if isinstance(expr, ast.BinOp) and isinstance(expr.op, _OPERATORS):
-            operands = [expr.left, expr.right]
-            if isinstance(expr.op, ast.Pow) and not any(map(self.is_float, operands)):
-                return []
-            return operands
-        if isinstance(expr, ast.UnaryOp) and isinstance(expr.op, ast.USub):
-            return [expr.operand]
-        if isinstance(expr, ast.Call) and isinstance(expr.func, ast.Name):
-            callee = self.function.statics.get(expr.func.id)
-            if isinstance(callee, np.ufunc) and isinstance(op_of(callee, expr), Elementwise):
-                return expr.args
-        return []
-
-    def is_float(self, operand: ast.expr) -> bool:
-        """Whether an operand is a float, or an array of them."""
-        if isinstance(operand, ast.Constant):
-            return isinstance(operand.value, float)
-        kind = self.types.get(operand.id) if isinstance(operand, ast.Name) else None
-        return isinstance(kind.dtype if is_array(kind) else kind, types.Float)
-
-    def is_operand(self, operand: ast.expr) -> bool:
-        if isinstance(operand, ast.Constant):
-            return type(operand.value) in (int, float)
-        if not isinstance(operand, ast.Name):
-            return False
-        kind = self.types.get(operand.id)
-        if is_array(kind):
-            return kind.ndim > 0 and kind.dtype in (types.float64, types.int64)
-        return kind in (types.float64, types.int64) or (
-            kind is None and type(self.function.statics.get(operand.id)) in (int, float)
-        )
 
     def enter(self, let: Let) -> None:
         """Enter an operation, which waits for its use if there is only one."""
@@ -269,7 +205,8 @@ class Fusion:
         if len(slices) != value.ndim:
             return None
         tree = self.pending[store.value.id]
-        arrays = [n for n in dict.fromkeys(tree.leaves()) if is_array(self.types.get(n))]
+        read = dict.fromkeys([*tree.leaves(), *tree.tables()])
+        arrays = [n for n in read if is_array(self.types.get(n))]
         return found if self.allocations.are_apart(store.array, arrays) else None
 
     def part(self, index: ast.expr, ndim: int) -> list[ast.expr | int] | None:
@@ -313,6 +250,29 @@ class Fusion:
         self.line = store.line
         places = self.placed(indices, part)
         body.append(Store(store.array, _subscript(places), name(self.result), store.op, store.line))
+        self.nest(indices, counts, body)
+
+    def store_where(self, store: Store) -> None:
+        """Append a store of a number where elements of an array of truths are true."""
+        mask = store.index
+        assert isinstance(mask, ast.Name)
+        tree = self.pending.pop(mask.id, None)
+        self.flush()
+        self.line = store.line
+        if tree is not None:
+            read = [*[n for n in tree.leaves() if n != store.array], *tree.tables()]
+            arrays = [n for n in dict.fromkeys(read) if is_array(self.types.get(n))]
+            if arrays and not self.allocations.are_apart(store.array, arrays):
+                self.write(tree)
+                tree = None
+        if tree is None:
+            target = self.fresh("mask", self.types[mask.id])
+            tree = Tree(Let(target, mask, store.line), {})
+        indices, counts, body = self.prepared(tree)
+        place = _subscript(indices)
+        stored = Store(store.array, place, store.value, store.op, store.line)
+        self.line = store.line
+        body.append(If(name(self.result), [stored], [], [], store.line))
         self.nest(indices, counts, body)
 
     def placed(self, indices: list[ast.Name], part: list[ast.expr | int]) -> list[Any]:
@@ -425,7 +385,12 @@ class Fusion:
             kind = types.UniTuple(types.int64, len(counts))
             shape = self.let("shape", kind, ast.Tuple(list(counts), ast.Load()))
         made = self.call("np.empty", np.empty, shape)
-        self.types[target] = types.Array(types.float64, len(counts), "C")
+        dtype = self.types[target].dtype
+        if dtype in _DTYPES:
+            text, static = _DTYPES[dtype]
+            self.function.statics.setdefault(text, static)
+            made.args.append(name(text))
+        self.types[target] = types.Array(dtype, len(counts), "C")
         self.block.append(Let(target, made, self.line))
         place = _subscript(indices)
         body.append(Store(target, place, name(result), "", self.line, every=True))
@@ -529,35 +494,52 @@ class Fusion:
             item = self.element_of(array, places)
             self.block.append(Let(target, item, self.line, every=True))
             known[array] = name(target)
-        self.result = self.element(tree, known).id
+        result = self.element(tree, known)
+        assert isinstance(result, ast.Name)
+        self.result = result.id
         found, self.block = self.block, outer
         return found
 
-    def element(self, tree: Tree, known: dict[str, ast.expr]) -> ast.Name:
+    def element(self, tree: Tree, known: dict[str, ast.expr]) -> ast.expr:
         """Append the operations of a tree on single numbers; return the name of the result."""
 
-        def of(operand: ast.expr) -> ast.expr:
-            if not isinstance(operand, ast.Name):
-                return operand
-            part = tree.parts.get(operand.id)
-            if part is not None:
-                known[operand.id] = self.element(part, known)
-            return known.get(operand.id, operand)
+        class Replace(ast.NodeTransformer):
+            def visit_Name(inner, node: ast.Name) -> ast.expr:  # noqa: N805
+                part = tree.parts.get(node.id)
+                if part is not None:
+                    known[node.id] = self.element(part, known)
+                return known.get(node.id, node)
 
-        expr = tree.let.expr
-        self.line = tree.let.line
-        found: ast.expr
-        if isinstance(expr, ast.UnaryOp):
-            found = ast.UnaryOp(expr.op, of(expr.operand))
-        elif isinstance(expr, ast.Call):
-            found = ast.Call(expr.func, [of(argument) for argument in expr.args], [])
+        replace = Replace().visit
+        expr, dtype = tree.let.expr, self.types[tree.let.target].dtype
+        if isinstance(expr, ast.Name):
+            return replace(expr)
+        if isinstance(expr, ast.Subscript):  # the table is no operand
+            found: ast.expr = ast.Subscript(expr.value, replace(expr.slice), ast.Load())
         else:
-            assert isinstance(expr, ast.BinOp)
-            left, right = of(expr.left), of(expr.right)
-            found = ast.BinOp(left, expr.op, right)
-            if isinstance(expr.op, ast.Div):  # by 0 as well, as for arrays
-                found = self.call("np.divide", np.divide, left, right)
-        return self.let("t", types.float64, found)
+            found = replace(copy.deepcopy(expr))
+        self.line = tree.let.line
+        if isinstance(found, ast.BinOp) and isinstance(found.op, ast.Div):  # by 0 as for arrays
+            found = self.call("np.divide", np.divide, found.left, found.right)
+        elif isinstance(found, ast.Call) and isinstance(found.func, ast.Name):
+            if self.function.statics[found.func.id] is np.where:
+                return self.chosen(found.args, dtype)
+        return self.let("t", dtype, found)
+
+    def chosen(self, operands: list[ast.expr], dtype: Any) -> ast.Name:
+        """Append the choice of one of two numbers."""
+        truth, *values = operands
+        target = self.fresh("t", dtype)
+        one, other = (_of_type(value, dtype) for value in values)
+        self.block.append(If(truth, [], [], [Phi(target, one, other)], self.line))
+        return name(target)
+
+
+def _of_type(value: ast.expr, dtype: Any) -> ast.expr:
+    """Return a value; a constant that is chosen where others are floats is one."""
+    if dtype == types.float64 and isinstance(value, ast.Constant) and type(value.value) is int:
+        return constant(float(value.value))
+    return value
 
 
 def _is_of_floats(kind: Any) -> bool:

@@ -1,0 +1,177 @@
+"""Operations on arrays that a loop can do, one element at a time, and expressions of them."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numba import typeof
+from numba.core import types
+
+from tapegrad.ops.kinds import Elementwise
+from tapegrad.transform.ir import FunctionIR, Let, Store, names_in
+from tapegrad.transform.kinds import is_array
+from tapegrad.transform.rules.partials import op_of
+
+_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow)
+_OF_TRUTHS = (ast.BitAnd, ast.BitOr)
+_NUMBERS = (types.float64, types.int64)
+_MOST_AXES = 3
+
+
+@dataclass
+class Tree:
+    """An elementwise operation whose result is not yet computed.
+
+    Attributes
+    ----------
+    let
+        The operation.
+    parts
+        The trees that compute operands, by name.
+    """
+
+    let: Let
+    parts: dict[str, Tree]
+
+    def leaves(self) -> list[str]:
+        """Return the names whose elements the tree reads in their order."""
+        expr = self.let.expr
+        found = []
+        for operand in names_in(expr.slice if isinstance(expr, ast.Subscript) else expr):
+            part = self.parts.get(operand)
+            found += [operand] if part is None else part.leaves()
+        return found
+
+    def tables(self) -> list[str]:
+        """Return the names of the arrays from which it reads the elements that others select."""
+        expr = self.let.expr
+        own = names_in(expr.value) if isinstance(expr, ast.Subscript) else []
+        return [*own, *(n for part in self.parts.values() for n in part.tables())]
+
+
+class Elements:
+    """Finds the operations of one function that a loop can do.
+
+    Parameters
+    ----------
+    function
+        The function, in normal form with types.
+    """
+
+    def __init__(self, function: FunctionIR) -> None:
+        self.types = function.types
+        self.statics = function.statics
+
+    def are_computed(self, statement: Any) -> bool:
+        """Whether a statement is an operation on the elements of arrays that a loop can do."""
+        if not isinstance(statement, Let):
+            return False
+        kind = self.types.get(statement.target)
+        if not is_array(kind) or not 0 < kind.ndim <= _MOST_AXES or kind.layout == "F":
+            return False
+        if kind.dtype == types.boolean:
+            return self._are_compared(statement.expr)
+        if kind.dtype not in _NUMBERS:
+            return False
+        if self._are_chosen(statement.expr, kind.dtype):
+            return True
+        operands = self._operands(statement.expr)
+        return bool(operands) and all(map(self._is_number, operands))
+
+    def is_masked(self, store: Store) -> bool:
+        """Whether a number is stored where elements of an array of the same shape are true."""
+        kind = self.types.get(store.array)
+        mask = self._kind(store.index)
+        return (
+            _is_of_numbers(kind)
+            and self._is_truth(store.index)
+            and is_array(mask)
+            and mask.ndim == kind.ndim <= _MOST_AXES
+            and not is_array(self._kind(store.value))
+            and self._is_number(store.value)
+        )
+
+    def _kind(self, operand: ast.expr) -> Any:
+        return self.types.get(operand.id) if isinstance(operand, ast.Name) else None
+
+    def _callee(self, call: ast.Call) -> Any:
+        """Return the function that is called."""
+        return self.statics.get(call.func.id) if isinstance(call.func, ast.Name) else None
+
+    def _are_compared(self, expr: ast.expr) -> bool:
+        """Whether numbers are compared, or truths are combined."""
+        if isinstance(expr, ast.Compare):
+            return all(map(self._is_number, [expr.left, *expr.comparators]))
+        if isinstance(expr, ast.BinOp) and isinstance(expr.op, _OF_TRUTHS):
+            return self._is_truth(expr.left) and self._is_truth(expr.right)
+        return False
+
+    def _are_chosen(self, expr: ast.expr, dtype: Any) -> bool:
+        """Whether elements, or numbers, of the same type are chosen by truths."""
+        if not isinstance(expr, ast.Call) or self._callee(expr) is not np.where:
+            return False
+        if len(expr.args) != 3 or expr.keywords:
+            return False
+        truth, *values = expr.args
+        if not self._is_truth(truth) or not all(map(self._is_number, values)):
+            return False
+        named = [kind for value in values if (kind := self._kind(value)) is not None]
+        same = [(kind.dtype if is_array(kind) else kind) == dtype for kind in named]
+        constants = [value for value in values if isinstance(value, ast.Constant)]
+        return all(same) and len(named) + len(constants) == len(values)
+
+    def _operands(self, expr: ast.expr) -> list[ast.expr]:
+        """Return the operands of an operation on numbers; empty for others."""
+        if isinstance(expr, ast.BinOp) and isinstance(expr.op, _OPERATORS):
+            operands = [expr.left, expr.right]
+            if isinstance(expr.op, ast.Pow) and not any(map(self._is_float, operands)):
+                return []
+            return operands
+        if isinstance(expr, ast.UnaryOp) and isinstance(expr.op, ast.USub):
+            return [expr.operand]
+        if isinstance(expr, ast.Subscript):
+            return [expr.slice] if self._is_taken(expr) else []
+        if isinstance(expr, ast.Call) and isinstance(callee := self._callee(expr), np.ufunc):
+            return expr.args if isinstance(op_of(callee, expr), Elementwise) else []
+        return []
+
+    def _is_taken(self, expr: ast.Subscript) -> bool:
+        """Whether an expression is the elements of a vector that a vector of integers selects."""
+        index, table = self._kind(expr.slice), self._kind(expr.value)
+        if table is None and isinstance(expr.value, ast.Name):
+            fixed = self.statics.get(expr.value.id)
+            table = typeof(fixed) if isinstance(fixed, np.ndarray) else None
+        is_vector = _is_of_numbers(table) and table.ndim == 1
+        return is_vector and is_array(index) and index.ndim == 1 and index.dtype == types.int64
+
+    def _is_float(self, operand: ast.expr) -> bool:
+        """Whether an operand is a float, or an array of them."""
+        if isinstance(operand, ast.Constant):
+            return isinstance(operand.value, float)
+        kind = self._kind(operand)
+        return isinstance(kind.dtype if is_array(kind) else kind, types.Float)
+
+    def _is_number(self, operand: ast.expr) -> bool:
+        """Whether an operand is a number of 64 bits, or an array of them."""
+        if isinstance(operand, ast.Constant):
+            return type(operand.value) in (int, float)
+        if not isinstance(operand, ast.Name):
+            return False
+        kind = self.types.get(operand.id)
+        if is_array(kind):
+            return kind.ndim > 0 and _is_of_numbers(kind)
+        return kind in _NUMBERS or (
+            kind is None and type(self.statics.get(operand.id)) in (int, float)
+        )
+
+    def _is_truth(self, operand: ast.expr) -> bool:
+        """Whether an operand is a truth, or an array of them."""
+        kind = self._kind(operand)
+        return (kind.dtype if is_array(kind) and kind.ndim > 0 else kind) == types.boolean
+
+
+def _is_of_numbers(kind: Any) -> bool:
+    return is_array(kind) and kind.dtype in _NUMBERS
