@@ -49,6 +49,17 @@ def terms(x, w):
     return s
 
 
+@program("x", "x", argnums=(0, 1))
+def rounded(x, w):
+    s = 0.0
+    for i in range(x.size):
+        phase = x[i] / w[i]
+        s += (phase - np.floor(phase)) * np.radians(w[i]) * np.sign(x[i] - 1.0)
+        s += np.maximum(x[i], w[i]) * np.rint(3.0 * w[i]) - np.copysign(w[i], x[i] - 1.2)
+        s -= np.fmin(np.trunc(4.0 * x[i]), x[i] * 4.0) * np.ceil(w[i]) * math.degrees(x[i])
+    return s
+
+
 @program("x", 0.7, argnums=(0, 1))
 def several_sums(x, rate):
     s, t, n = 0.0, 1.0, 0

@@ -28,7 +28,8 @@ FLOAT, SINGLE, INTEGER, BOOLEAN = "float", "float32", "integer", "boolean"
 _CONSTANTS = frozenset(["e", "inf", "nan", "pi"])
 _RENAMED = {"pow": "pow", "power": "pow"}
 _TESTS = frozenset(["isfinite", "isinf", "isnan"])
-_PLAIN = {  # compilers vectorize these
+# compilers vectorize these: the result is of the kind that is given, of that of the arguments ...
+_PLAIN = {
     "abs": None,
     "float": FLOAT,
     "max": None,
@@ -37,7 +38,16 @@ _PLAIN = {  # compilers vectorize these
     "np.float64": FLOAT,
     "runtime.inverse": FLOAT,
     "runtime.product": FLOAT,
+    **dict.fromkeys(f"np.{name}" for name in ("fmax", "fmin", "maximum", "minimum", "sign")),
 }
+_OF_FLOATS = frozenset(  # ... or a float, also of integers
+    f"{module}.{name}"
+    for module, names in (
+        ("np", ("ceil", "copysign", "degrees", "floor", "radians", "rint", "trunc")),
+        ("math", ("copysign", "degrees", "radians")),
+    )
+    for name in names
+)
 _MAGNITUDES = frozenset(["abs", "absolute", "fabs"])
 
 
@@ -428,6 +438,9 @@ class Iteration:
         self.work += 2 * (text == "runtime.inverse")
         if text in _PLAIN:
             return ast.Call(node.func, values, []), _PLAIN[text] or _joined(*kinds)
+        if text in _OF_FLOATS:
+            kind = SINGLE if set(kinds) == {SINGLE} else FLOAT
+            return ast.Call(node.func, values, []), kind
         if text == "np.divide" and SINGLE not in kinds:
             self.work += 2
             return _call("runtime.quotient", *values), FLOAT
@@ -464,7 +477,8 @@ def _is_plain(node: ast.expr) -> bool:
     """Whether all parts of an expression may be evaluated although some are not used."""
     calls = [part.func for part in ast.walk(node) if isinstance(part, ast.Call)]
     has_elements = any(isinstance(part, ast.Subscript) for part in ast.walk(node))
-    return not has_elements and all(ast.unparse(call) in _PLAIN for call in calls)
+    plain = _PLAIN.keys() | _OF_FLOATS
+    return not has_elements and all(ast.unparse(call) in plain for call in calls)
 
 
 def _joined(*kinds: str) -> str:
