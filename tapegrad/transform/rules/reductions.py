@@ -134,20 +134,20 @@ def prod_jvp_x(x, x_dot):
 
 
 @inlined
-def hits(x, z):
-    """Return which elements equal the extreme z; if z is nan, which elements are nan."""
-    return (x == z) | (x != x)
+def hits(x, z, with_nan=True):
+    """Return which elements equal the extreme z, or are nan; the extreme is nan where one is."""
+    return (x == z) | (with_nan & (x != x))
 
 
 @jit
-def add_to_extremes(x, x_bar, z, g):
+def add_to_extremes(x, x_bar, z, g, with_nan=True):
     """Add equal parts of a cotangent to those of the elements that are the extreme."""
-    chosen = hits(x, z)
+    chosen = hits(x, z, with_nan)
     x_bar += np.where(chosen, g / np.sum(chosen), 0.0)
 
 
 @inlined
-def add_to_extremes_of_vector(x, x_bar, z, g):
+def add_to_extremes_of_vector(x, x_bar, z, g, with_nan=True):
     """Add to the elements of a vector that are the extreme, without arrays.
 
     Return the first and the end of the indices among which they are.
@@ -159,7 +159,7 @@ def add_to_extremes_of_vector(x, x_bar, z, g):
         stop = min(start + 256, x.size)
         own = 0
         for k in range(start, stop):
-            if hits(x[k], z):
+            if hits(x[k], z, with_nan):
                 own += 1
         if own > 0:
             count += own
@@ -168,12 +168,12 @@ def add_to_extremes_of_vector(x, x_bar, z, g):
     if count == 1:
         last = first
         for k in range(first, end):
-            if hits(x[k], z):
+            if hits(x[k], z, with_nan):
                 last = k
         x_bar[last] += g
         return last, last + 1
     for k in range(first, end):
-        if hits(x[k], z):
+        if hits(x[k], z, with_nan):
             x_bar[k] += g / count
     return first, end
 
@@ -378,10 +378,12 @@ def nanprod_jvp_a(a, a_dot):
     return tangent_of_product(known, np.where(np.isnan(a), 0.0, a_dot).flatten())
 
 
-@derivative
+@short_derivative
 def nanmax_vjp_a(a, a_bar, z, g):
-    chosen = a == z
-    a_bar += np.where(chosen, g / np.sum(chosen), 0.0)
+    if a.ndim == 1:
+        add_to_extremes_of_vector(a, a_bar, z, g, False)
+    else:
+        add_to_extremes(a, a_bar, z, g, False)
 
 
 @derivative
