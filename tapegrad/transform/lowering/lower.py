@@ -39,6 +39,7 @@ from tapegrad.transform.ir import (
 )
 from tapegrad.transform.kinds import holds_real, is_array, is_complex, is_real, may_share
 from tapegrad.transform.lowering import callees, operations, static_values, tuples
+from tapegrad.transform.lowering.computed_calls import note_computed
 from tapegrad.transform.lowering.merging import ZEROS, check_merge, check_same, converted_at_end
 from tapegrad.transform.lowering.narrow import refuse_narrow
 from tapegrad.transform.lowering.same_values import INPLACE_CALLS, SameValues
@@ -92,6 +93,7 @@ class Lowering:
             if isinstance(kind, types.BaseTuple) and holds_real(kind):
                 self.parts[param] = tuples.take_apart(self, name(param), kind, param)
         self.statements(function.body)
+        note_computed(self.block)
         result = (
             None if function.result is None else self.named_numbers(self.value(function.result))
         )

@@ -217,6 +217,7 @@ class Elementary(Rule):
         self.cheap = whole or is_arithmetic(op, operands)
         self.types = lowering.types
         self.is_complex = False  # whether any operand or the result is
+        self.computed: Mapping[str, str] = MappingProxyType({})  # names of calls, by their texts
         self._inputs = real_names(operands, lowering)
 
     def contents(self, let: Let) -> list[str]:
@@ -266,6 +267,7 @@ class Elementary(Rule):
         for position, operand, factor in self.terms(gen, let):
             if isinstance(factor, ast.Constant) and factor.value == 0:
                 continue
+            factor = self.in_terms_of_computed(factor)
             if self.is_complex and self.may_be_complex(factor):
                 factor = conjugate(factor, self.whole)
             guarded = self.is_guarded(gen, let.target, position, factor)
@@ -288,6 +290,18 @@ class Elementary(Rule):
                 gen.add_array(operand, product, self.types[let.target].ndim)
             else:
                 gen.add(operand, show(_call("np.sum", product)), _ONE, product)
+
+    def in_terms_of_computed(self, factor: ast.expr) -> ast.expr:
+        """Return a partial with names for the calls that the program computes anyway."""
+        known = self.computed
+
+        class Share(ast.NodeTransformer):
+            def visit_Call(self, node: ast.Call) -> ast.AST:
+                found = known.get(ast.dump(node))
+                return self.generic_visit(node) if found is None else name(found)
+
+        shared: ast.expr = Share().visit(factor) if known and not self.whole else factor
+        return shared
 
     def is_guarded(self, gen: ReverseCode, target: str, position: int, factor: ast.expr) -> bool:
         """Whether a partial may be infinite or nan where the cotangent is zero."""

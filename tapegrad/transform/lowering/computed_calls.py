@@ -1,0 +1,52 @@
+"""Calls of functions of numbers whose results have names.
+
+The derivative of a sine is a cosine, and a program that computes one often computes the other too.
+Reverse code reads its name then, instead of computing it again. It may be that of a statement of
+the same block, also of a later one, or of an earlier statement of a block around it.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from tapegrad.transform.ir import Block, If, Let, Loop
+from tapegrad.transform.rules.base import Elementary
+from tapegrad.transform.rules.partials import called
+
+
+def note_computed(block: Block, around: dict[str, str] | None = None) -> None:
+    """Tell the rules of a block which calls have names.
+
+    Parameters
+    ----------
+    block
+        Statements with rules.
+    around
+        The names of earlier calls in blocks around it, by what they compute.
+    """
+    before = dict(around or {})
+    own = [s for s in block if isinstance(s, Let) and _is_costly(s)]
+    inside = {_computed(let): let.target for let in own}
+    for statement in block:
+        if isinstance(statement, If):
+            note_computed(statement.then, before)
+            note_computed(statement.orelse, before)
+        elif isinstance(statement, Loop):
+            note_computed(statement.test, before)
+            note_computed(statement.body, before)
+        elif isinstance(statement, Let):
+            if isinstance(statement.rule, Elementary):
+                statement.rule.computed = {**before, **inside}
+            if _is_costly(statement):
+                before[_computed(statement)] = statement.target
+
+
+def _is_costly(let: Let) -> bool:
+    """Whether a statement calls a function of numbers that is not computed again."""
+    rule = let.rule
+    return isinstance(rule, Elementary) and not rule.whole and not rule.cheap
+
+
+def _computed(let: Let) -> str:
+    call = ast.Call(ast.Name(called(let.rule.op, False), ast.Load()), let.rule.operands, [])
+    return ast.dump(call)
