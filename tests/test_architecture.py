@@ -41,6 +41,7 @@ LAYERS = [
     ["transform.independence"],
     ["transform.blocks", "transform.parallel"],
     ["transform.codegen"],
+    ["transform.generation"],
     [
         f"transform.{name}"
         for name in ("base", "composed", "derivatives", "frozen", "recording", "vjps")
@@ -57,6 +58,9 @@ INNER = {
     ("func.common", "transform.function"): "numba's front end takes half a second",
     ("func.vmap", "replay.function"): "for the same reason",
     ("tape.tape", "tape.inspection"): "only for those who look at the tape",
+    ("transform.base", "transform.generation"): "what is on disk needs none of it",
+    ("transform.ensembles.calls", "transform.ensembles.in_lanes"): "only for batches",
+    ("transform.ensembles.calls", "transform.ensembles.on_device"): "only for those who have one",
 }
 # imports that type checkers alone see, of what stands above or imports the module
 FOR_CHECKERS = {
@@ -72,7 +76,14 @@ FOR_CHECKERS = {
     ("fft", "stubs"),
     ("linalg", "stubs"),
     ("special", "stubs"),
+    ("transform.base", "transform.codegen.instance"),
+    ("transform.base", "transform.codegen.program"),
+    ("transform.composed", "transform.codegen.program"),
+    ("transform.derivatives", "transform.codegen.instance"),
+    ("transform.derivatives", "transform.codegen.program"),
+    ("transform.generation", "transform.base"),
     ("transform.verifier.memory", "transform.verifier.summaries"),
+    ("transform.vjps", "transform.codegen.program"),
 }
 
 

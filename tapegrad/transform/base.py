@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import linecache
 import warnings
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numba
 from numba.core import sigutils, types
@@ -30,20 +31,16 @@ from tapegrad.transform import frozen
 from tapegrad.transform.blocks import sizes
 from tapegrad.transform.cache.fingerprint import Fingerprint
 from tapegrad.transform.codegen import store
-from tapegrad.transform.codegen.analysis import leaf_names
-from tapegrad.transform.codegen.instance import Instance
-from tapegrad.transform.codegen.program import Program
-from tapegrad.transform.codegen.versions import versions_of
 from tapegrad.transform.errors import SerialLoopWarning, TransformError, UnequalExtentsError
-from tapegrad.transform.independence.generated import Generated
-from tapegrad.transform.printer import in_order
-from tapegrad.transform.stubs import stub
+from tapegrad.transform.ir import leaf_names
+from tapegrad.transform.stubs import inherited_options, stub
 from tapegrad.transform.tape_memory import pool
-from tapegrad.transform.verifier.verify import verify
 
-_OPTIONS = ("error_model", "boundscheck", "nogil")
-FASTER = "# versions that run faster, made of these"
-"""What stands between what is verified and other functions."""
+if TYPE_CHECKING:
+    from tapegrad.transform.codegen.instance import Instance
+    from tapegrad.transform.codegen.program import Program
+
+_numbers = itertools.count()  # of modules that are not on disk
 
 
 @typeof_impl.register(DeviceArray)
@@ -143,7 +140,7 @@ class Derivative(Recording):
         self.given = len(extra)
         super().__init__(
             stub(base.py_func, f"{base.py_func.__name__}_{label}", extra),
-            targetoptions={"nopython": True, **options(base)},
+            targetoptions={"nopython": True, **inherited_options(base)},
         )
         self._modules: dict[Any, dict[str, Any]] = {}  # generated, by types
         self._entered: set[Any] = set()  # types of calls from Python
@@ -171,9 +168,8 @@ class Derivative(Recording):
         """Generate the code for the types of its arguments; return the name of the function."""
         raise NotImplementedError
 
-    def finish(self, program: Program, entry: str) -> list[tuple[str, Any]]:
-        """Return the functions of the module, after they were verified, in their last form."""
-        return program.texts
+    def finish(self, program: Program, entry: str) -> None:
+        """Give the functions of the module, after they were verified, their last form."""
 
     def _tapegrad_recipe(self) -> tuple[Any, ...]:
         return (type(self).__name__, self.spec(), self.base)
@@ -332,32 +328,12 @@ class Derivative(Recording):
         recipe = store.Recipe(fingerprint, self, kinds)
         namespace = store.load(key, recipe) if fingerprint.complete else None
         if namespace is None:
-            program = Program()
-            entry = self.generate(program, bound.kinds)
-            entries, condition = [entry], ""
-            if bound.kinds != kinds:
-                entries = [self._write_call(program, entry, bound)]
-            elif self.assumes and (instance := program.assume()) is not None:
-                entries.append(self.generate(program, kinds))
-                names = list(inspect.signature(self.py_func).parameters)
-                condition = instance.condition(names)
-            kept = not fingerprint.recursive
-            text = _module_text((Generated(*part) for part in program.texts), kept)
-            given = (*store.namespace({}), *program.statics)
-            fresh = {t for t, value in program.statics.items() if isinstance(value, Derivative)}
-            unwritten = list(map(in_order, program.unwritten))
-            verify(in_order(text), given, unwritten, program.primals, fresh, program.segments)
-            program.texts = self.finish(program, entries[0])
-            versions = versions_of(program, entries, condition)
-            text = _module_text(versions.verified, kept)
-            if versions.faster:
-                text += f"\n\n{FASTER}\n{_module_text(versions.faster, kept)}"
-            about = {"entry": entries[0], "cache": kept, "statics": recipe.write(program)}
-            about |= {"run": versions.run, "assuming": versions.assuming}
-            about["in order"] = versions.messages
+            from tapegrad.transform.generation import generate
+
+            made = generate(self, kinds, bound, recipe, not fingerprint.recursive)
             if not fingerprint.complete:
-                key = native.fingerprint(key.encode(), repr((id(self), id(program))).encode())
-            namespace = store.save(key, text, about, program.statics)
+                key = native.fingerprint(key.encode(), repr((id(self), next(_numbers))).encode())
+            namespace = store.save(key, made.text, made.about, made.statics)
         namespace["_made_for"] = (self, kinds)
         for message in namespace["_about"]["in order"]:
             warnings.warn(SerialLoopWarning(message), stacklevel=2)
@@ -423,18 +399,6 @@ class Derivative(Recording):
     def _default(self, name: str) -> Any:
         return self.py_func.__globals__[f"d_{name}"]
 
-    def _write_call(self, program: Program, entry: str, bound: Bound) -> str:
-        """Write the function that completes the arguments; return its name."""
-        for text, value in bound.defaults.items():
-            program.statics[text] = value
-            program.origins[text] = ("default", None, text)
-            program.taken.add(text)
-        caller = program.fresh(f"{entry}_with_defaults")
-        names = ", ".join(inspect.signature(self.py_func).parameters)
-        text = f"def {caller}({names}):\n    return {entry}({', '.join(bound.texts)})\n"
-        program.write(text, self.base)
-        return caller
-
     # -- higher derivatives -------------------------------------------------------------------
 
     def changed_arguments(self, kinds: tuple[Any, ...]) -> frozenset[int]:
@@ -464,12 +428,11 @@ def forget_effects() -> None:
 @functools.cache
 def effects(function: Any, kinds: tuple[Any, ...]) -> Instance:
     """Return the instance of a function, or of the root of a derivative, with its effects."""
+    from tapegrad.transform.generation import analysed
+
     root = function.root if isinstance(function, Derivative) else function
-    program = Program()
     count = len(inspect.signature(root.py_func).parameters)
-    instance = program.instance(root, tuple(types.unliteral(kind) for kind in kinds[:count]))
-    program.analyse()
-    return instance
+    return analysed(root, kinds[:count])
 
 
 remembered.append(effects.cache_clear)
@@ -570,22 +533,3 @@ def _assuming(kind: type) -> type:
 @functools.cache
 def _binding(kind: type) -> type:
     return type(kind.__name__, (_Binding, kind), {})
-
-
-def _module_text(functions: Iterable[Generated], kept: bool) -> str:
-    """Return the text of functions with their decorators."""
-    return "\n\n".join(
-        f"@numba.njit({_shown({**options(f.made_from), **f.options, 'cache': kept})})\n{f.text}"
-        for f in functions
-    )
-
-
-def _shown(given: dict[str, Any]) -> str:
-    """Return the text of options in a call."""
-    return ", ".join(f"{name}={value!r}" for name, value in given.items())
-
-
-def options(base: Any) -> dict[str, Any]:
-    """Return the compiler options that a derivative inherits."""
-    given = {name: base.targetoptions.get(name) for name in _OPTIONS}
-    return {name: value for name, value in given.items() if value is not None}

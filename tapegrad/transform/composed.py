@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ast
 import inspect
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numba.core import types
 
 from tapegrad.transform.base import Derivative, written_arguments
-from tapegrad.transform.codegen.program import Program
 from tapegrad.transform.derivatives import is_tangent, once, pullback, pushforward, unlike
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.kinds import (
@@ -19,6 +18,9 @@ from tapegrad.transform.kinds import (
     result_kind,
     shape_checks,
 )
+
+if TYPE_CHECKING:
+    from tapegrad.transform.codegen.program import Program
 
 
 class Composed(Derivative):

@@ -7,20 +7,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numba
 from numba.core import types
 
 from tapegrad.kernels import native
 from tapegrad.transform.base import Derivative
-from tapegrad.transform.codegen.dead_arrays import without_values
-from tapegrad.transform.codegen.directions import SingleDirectionError, in_directions
-from tapegrad.transform.codegen.instance import Instance
-from tapegrad.transform.codegen.program import Program
-from tapegrad.transform.codegen.pullback import write_pullback
-from tapegrad.transform.codegen.pushforward import write_pushforward
-from tapegrad.transform.errors import TransformError
+from tapegrad.transform.errors import SingleDirectionError, TransformError
 from tapegrad.transform.kinds import (
     count_arrays,
     holds_complex,
@@ -30,7 +24,10 @@ from tapegrad.transform.kinds import (
     is_complex,
     is_real,
 )
-from tapegrad.transform.verifier.directions import verify_directions
+
+if TYPE_CHECKING:
+    from tapegrad.transform.codegen.instance import Instance
+    from tapegrad.transform.codegen.program import Program
 
 
 def differentiable(program: Program, base: Any, kinds: tuple[Any, ...], wrap: bool) -> Instance:
@@ -125,16 +122,14 @@ class Pullback(Derivative):
             self._check_result(instance)
         if self.into:
             self._check_buffers(instance, kinds[-1])
-            return write_pullback(
-                program, instance, list(self.numbers), 0, self.returns, self.extra_names()[-1]
-            )
+            return program.pullback(instance, self.numbers, 0, self.returns, self.extra_names()[-1])
         for result, seed in zip(instance.results(), kinds[len(own) :], strict=False):
             if holds_complex(seed) and not is_complex(instance.function.types[result]):
                 raise TransformError(
                     f"a cotangent of {instance.function.name} is of type {seed}; it has the type "
                     f"of the result, here {instance.function.types[result]}"
                 )
-        return write_pullback(program, instance, list(self.numbers), self.seeds, self.returns)
+        return program.pullback(instance, self.numbers, self.seeds, self.returns)
 
     def converted(self, number: int, text: str, kind: Any, own: list[Any]) -> tuple[str, Any]:
         if self.into:  # what is written to is not converted
@@ -251,22 +246,17 @@ class Pushforward(Derivative):
                     f"{name} is of type {tangent}; a tangent has the type of its argument, here "
                     f"{own[number]}"
                 )
-        return write_pushforward(program, instance, list(self.numbers))
+        return program.pushforward(instance, self.numbers)
 
     def converted(self, number: int, text: str, kind: Any, own: list[Any]) -> tuple[str, Any]:
         text, kind = super().converted(number, text, kind, own)
         return _with_layout(text, kind, own[self.numbers[number // self.directions]])
 
-    def finish(self, program: Program, entry: str) -> list[tuple[str, Any]]:
-        found = program.texts if self.has_value else without_values(program.texts)
-        if self.directions == 1:
-            return found
-        several, names = in_directions(
-            found, program.modes, entry, len(self.numbers), self.directions
-        )
-        texts = [[text for text, _ in functions] for functions in (found, several)]
-        verify_directions(*texts, names, entry)
-        return several
+    def finish(self, program: Program, entry: str) -> None:
+        if not self.has_value:
+            program.drop_values()
+        if self.directions > 1:
+            program.take_directions(entry, len(self.numbers), self.directions)
 
     def plain(self, kinds: tuple[Any, ...]) -> Any:
         if self.directions > 1:

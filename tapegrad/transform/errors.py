@@ -56,3 +56,7 @@ class InternalError(RuntimeError):
             "This is a defect of tapegrad, not of your function; please report it with the "
             "function that was differentiated."
         )
+
+
+class SingleDirectionError(Exception):
+    """Generated code cannot be written for several directions."""

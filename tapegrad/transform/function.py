@@ -15,7 +15,7 @@ import numba
 from tapegrad.transform import composed, derivatives, frozen, user_rules
 from tapegrad.transform.base import Recording, forget_effects
 from tapegrad.transform.functions import register
-from tapegrad.transform.lowering.callees import is_dispatcher
+from tapegrad.transform.kinds import is_dispatcher
 
 
 class CompiledFunction(Recording):

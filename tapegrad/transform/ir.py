@@ -171,6 +171,11 @@ def leaves_of(value: Any) -> list[Atom]:
     return value.leaves() if isinstance(value, Structure) else [value]
 
 
+def leaf_names(value: Any) -> list[str]:
+    """Return the names in an atom or structure."""
+    return [leaf.id for leaf in leaves_of(value) if isinstance(leaf, ast.Name)]
+
+
 Statement = Let | Store | Effect | If | Loop
 
 

@@ -123,3 +123,8 @@ def shape_checks(given: str, like: str, kind: Any) -> list[str]:
         f"if {' or '.join(tests)}:",
         f"    raise ValueError({text!r}, {given}.shape, {like}.shape)",
     ]
+
+
+def is_dispatcher(value: Any) -> bool:
+    """Whether a value is a compiled numba function."""
+    return hasattr(value, "py_func") and hasattr(value, "targetoptions")

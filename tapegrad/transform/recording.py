@@ -48,8 +48,8 @@ from tapegrad.tape.sweep import Contributions
 from tapegrad.tape.tape import TAPE
 from tapegrad.transform import derivatives
 from tapegrad.transform.base import Derivative, Recording, effects, has_tensors, remembered
-from tapegrad.transform.codegen.analysis import Activity, leaf_names
 from tapegrad.transform.errors import TransformError
+from tapegrad.transform.ir import leaf_names
 from tapegrad.transform.kinds import holds_hidden_arrays, holds_instance
 from tapegrad.transform.printer import show
 
@@ -437,7 +437,7 @@ def _facts(function: Any, kinds: tuple[Any, ...], positions: tuple[int, ...]) ->
     parts = instance.leaves()
     written = {parts[k] for k in instance.writes}
     given = [n for k in positions if k < len(by_number) for n in by_number[k]]
-    varied = Activity(instance.function, instance.arrays, given, []).is_varied
+    varied = instance.varied(given)
     changed = {k for k, names in enumerate(by_number) if written.intersection(names)}
     receiving = {k for k in changed if any(n in written and varied(n) for n in by_number[k])}
     result = instance.function.result

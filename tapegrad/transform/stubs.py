@@ -1,10 +1,12 @@
-"""Empty functions that give derivatives their signatures."""
+"""What derivatives take from their functions: signatures, as empty functions, and options."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
 from typing import Any
+
+_OPTIONS = ("error_model", "boundscheck", "nogil")
 
 
 def stub(function: Callable[..., Any], name: str, extra: tuple[str, ...]) -> Any:
@@ -28,3 +30,9 @@ def stub(function: Callable[..., Any], name: str, extra: tuple[str, ...]) -> Any
     made.__doc__ = function.__doc__
     made.__module__ = function.__module__
     return made
+
+
+def inherited_options(base: Any) -> dict[str, Any]:
+    """Return the compiler options that a derivative inherits."""
+    given = {name: base.targetoptions.get(name) for name in _OPTIONS}
+    return {name: value for name, value in given.items() if value is not None}

@@ -17,8 +17,7 @@ from numba.extending import overload
 
 from tapegrad.kernels import native
 from tapegrad.transform.errors import TransformError
-from tapegrad.transform.kinds import holds_real, is_array, is_complex
-from tapegrad.transform.lowering.callees import is_dispatcher
+from tapegrad.transform.kinds import holds_real, is_array, is_complex, is_dispatcher
 
 
 def reverse_rule(function: Any, rule: Any) -> Any:

@@ -9,11 +9,10 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numba.core import types
 
-from tapegrad.transform.codegen.program import Program
 from tapegrad.transform.composed import Composed, HessianProduct, Jacobian
 from tapegrad.transform.derivatives import (
     Derivative,
@@ -24,6 +23,9 @@ from tapegrad.transform.derivatives import (
 )
 from tapegrad.transform.ir import class_text
 from tapegrad.transform.kinds import holds_real, is_array, is_real, result_kind
+
+if TYPE_CHECKING:
+    from tapegrad.transform.codegen.program import Program
 
 
 class Vjp(Composed):

@@ -6,7 +6,7 @@ import pytest
 from check import Cases
 
 import tapegrad as tg
-from tapegrad.transform.base import FASTER
+from tapegrad.transform.generation import FASTER
 
 A = np.array([0.3, 0.7, -0.4, 0.9])
 case = Cases()

@@ -6,7 +6,7 @@ import pytest
 from check import Cases, module
 
 import tapegrad as tg
-from tapegrad.transform.base import FASTER
+from tapegrad.transform.generation import FASTER
 
 A = np.array([0.3, 0.7, -0.4, 0.9])
 B = np.array([1.3, 0.5, 0.8, 2.1])

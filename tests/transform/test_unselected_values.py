@@ -7,7 +7,7 @@ import pytest
 from test_loop_order import weighted
 
 import tapegrad as tg
-from tapegrad.transform.base import FASTER
+from tapegrad.transform.generation import FASTER
 
 POINTS = np.array([[0.3, 0.5], [0.6, -0.4], [0.2, 0.1], [0.6, -0.4]])
 

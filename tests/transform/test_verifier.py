@@ -18,9 +18,9 @@ from mutants import blocks_of
 from random_programs import program_of
 
 import tapegrad as tg
-from tapegrad.transform.base import FASTER
 from tapegrad.transform.composed import HessianProduct
 from tapegrad.transform.errors import InternalError
+from tapegrad.transform.generation import FASTER
 from tapegrad.transform.verifier import verify
 from tapegrad.transform.verifier.code import functions_of
 from tapegrad.transform.verifier.definedness import Definedness

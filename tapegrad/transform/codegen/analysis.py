@@ -414,11 +414,6 @@ def scopes(function: FunctionIR, split: bool) -> Scopes:
     return result
 
 
-def leaf_names(value: Any) -> list[str]:
-    """Return the names in an atom or structure."""
-    return [leaf.id for leaf in leaves_of(value) if isinstance(leaf, ast.Name)]
-
-
 def unused_suffix(suffix: str, names: Iterable[str]) -> str:
     """Return a variant of `suffix` that no name ends with."""
     number, found = 1, suffix

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tapegrad.transform.codegen.forward import Forward
+from tapegrad.transform.errors import SingleDirectionError
 from tapegrad.transform.ir import take
 
 Names = dict[str, list[str]]
@@ -29,10 +30,6 @@ ON_TAPE = frozenset(
         "runtime.push_tangent_elements",
     ]
 )
-
-
-class SingleDirectionError(Exception):
-    """The code cannot be written for several directions."""
 
 
 def in_directions(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from numba.core import types
 
-from tapegrad.transform.codegen.analysis import Arrays, leaf_names, unused_at_times
+from tapegrad.transform.codegen.analysis import Activity, Arrays, unused_at_times
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.ir import (
     Block,
@@ -19,6 +19,7 @@ from tapegrad.transform.ir import (
     Loop,
     Statement,
     Structure,
+    leaf_names,
     leaves_of,
     reads,
     walk,
@@ -54,6 +55,10 @@ class Instance:
     def leaves(self) -> list[str]:
         """Return the names of all parts of the arguments."""
         return [leaf for value in self.params for leaf in leaf_names(value)]
+
+    def varied(self, inputs: list[str]) -> Callable[[str], bool]:
+        """Return the function that says whether a name depends on some inputs."""
+        return Activity(self.function, self.arrays, inputs, []).is_varied
 
     def condition(self, names: list[str]) -> str:
         """Return the condition for what is assumed, with other names of the arguments."""

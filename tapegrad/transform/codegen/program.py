@@ -8,9 +8,12 @@ from typing import Any
 from numba.core import types
 
 from tapegrad.transform.codegen.checkpointed import write_checkpointed
+from tapegrad.transform.codegen.dead_arrays import without_values
+from tapegrad.transform.codegen.directions import in_directions
 from tapegrad.transform.codegen.instance import Instance, check_overlaps
 from tapegrad.transform.codegen.mode import Mode
-from tapegrad.transform.codegen.pushforward import write_tangent
+from tapegrad.transform.codegen.pullback import write_pullback
+from tapegrad.transform.codegen.pushforward import write_pushforward, write_tangent
 from tapegrad.transform.codegen.segments import cut
 from tapegrad.transform.codegen.split import Variant, write_split
 from tapegrad.transform.codegen.store import namespace
@@ -31,6 +34,7 @@ from tapegrad.transform.lowering.lower import Lowering
 from tapegrad.transform.printer import print_function
 from tapegrad.transform.rules.base import Held, Unknown
 from tapegrad.transform.rules.calls import Call
+from tapegrad.transform.verifier.directions import verify_directions
 
 
 class Program:
@@ -240,6 +244,27 @@ class Program:
             self.tangents[key] = self.fresh(f"{instance.function.name}_tangent")
             write_tangent(self, instance, active, self.tangents[key])
         return self.tangents[key]
+
+    def pullback(
+        self, instance: Instance, numbers: tuple[int, ...], seeds: int, returns: str, out: str = ""
+    ) -> str:
+        """Write the function that computes the gradient; return its name."""
+        return write_pullback(self, instance, list(numbers), seeds, returns, out)
+
+    def pushforward(self, instance: Instance, numbers: tuple[int, ...]) -> str:
+        """Write the function that computes value and tangent; return its name."""
+        return write_pushforward(self, instance, list(numbers))
+
+    def drop_values(self) -> None:
+        """Let functions compute no arrays that are only part of the value."""
+        self.texts = without_values(self.texts)
+
+    def take_directions(self, entry: str, given: int, count: int) -> None:
+        """Let functions take several tangents, which is verified."""
+        texts, names = in_directions(self.texts, self.modes, entry, given, count)
+        one, several = ([text for text, _ in functions] for functions in (self.texts, texts))
+        verify_directions(one, several, names, entry)
+        self.texts = texts
 
     def static(self, text: str, value: Any, origin: Any) -> str:
         """Return the name in this module of an object that a function refers to as `text`."""

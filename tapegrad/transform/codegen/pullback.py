@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 from numba.core import types
 
-from tapegrad.transform.codegen.analysis import leaf_names
 from tapegrad.transform.codegen.instance import Instance, held_arrays, overlap_checks, paths
 from tapegrad.transform.codegen.reverse import Reverse
 from tapegrad.transform.codegen.reverse_state import ReverseState
 from tapegrad.transform.codegen.split import seed_name
-from tapegrad.transform.ir import FunctionIR, Structure, name
+from tapegrad.transform.ir import FunctionIR, Structure, leaf_names, name
 from tapegrad.transform.kinds import is_array, is_real, shape_checks, zero_text
 from tapegrad.transform.printer import Writer, show, show_result
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from numba.core import types
 
-from tapegrad.transform.codegen.analysis import leaf_names, unused_suffix
+from tapegrad.transform.codegen.analysis import unused_suffix
 from tapegrad.transform.codegen.forward import Forward
 from tapegrad.transform.codegen.instance import Instance, overlap_checks, paths
-from tapegrad.transform.ir import Structure, name
+from tapegrad.transform.ir import Structure, leaf_names, name
 from tapegrad.transform.kinds import is_array, is_real, shape_checks
 from tapegrad.transform.printer import Writer, show, show_result
 

@@ -30,8 +30,7 @@ from tapegrad.transform.device import stand_ins
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.frontend.source import MISSING, Source
 from tapegrad.transform.functions import stop_gradient
-from tapegrad.transform.kinds import is_array
-from tapegrad.transform.lowering.callees import is_dispatcher
+from tapegrad.transform.kinds import is_array, is_dispatcher
 from tapegrad.transform.verifier.code import leaves
 
 TAPE = "thread_tape"

@@ -27,7 +27,7 @@ from tapegrad.transform.ir import (
     reads,
     walk,
 )
-from tapegrad.transform.kinds import count_arrays, holds_real, may_share
+from tapegrad.transform.kinds import count_arrays, holds_real, is_dispatcher, may_share
 from tapegrad.transform.lowering.same_values import INPLACE_CALLS
 from tapegrad.transform.lowering.stand_ins import has_stand_in, stand_in
 from tapegrad.transform.lowering.tuples import whole_if_passive
@@ -59,11 +59,6 @@ def function_of(kind: Any) -> Any:
     if isinstance(kind, types.Function):
         return kind.typing_key if has_stand_in(kind.typing_key) else None
     return kind.dispatcher if isinstance(kind, types.Dispatcher) else None
-
-
-def is_dispatcher(value: Any) -> bool:
-    """Whether a value is a compiled numba function."""
-    return hasattr(value, "py_func") and hasattr(value, "targetoptions")
 
 
 def is_plain(callee: Any, expr: ast.Call) -> bool:

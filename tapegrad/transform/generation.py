@@ -1,0 +1,113 @@
+"""How the module of a derivative is generated: from the user's function to verified text.
+
+A derivative whose module is on disk needs nothing of this, so that nothing of it is imported then.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from numba.core import types
+
+from tapegrad.transform.codegen import store
+from tapegrad.transform.codegen.instance import Instance
+from tapegrad.transform.codegen.program import Program
+from tapegrad.transform.codegen.versions import versions_of
+from tapegrad.transform.independence.generated import Generated
+from tapegrad.transform.printer import in_order
+from tapegrad.transform.stubs import inherited_options
+from tapegrad.transform.verifier.verify import verify
+
+if TYPE_CHECKING:
+    from tapegrad.transform.base import Bound, Derivative
+
+FASTER = "# versions that run faster, made of these"
+"""What stands between what is verified and other functions."""
+
+
+class Module(NamedTuple):
+    """A generated module."""
+
+    text: str
+    about: dict[str, Any]  # what is to be known of it, as JSON can say it
+    statics: dict[str, Any]  # the user's objects that it names
+
+
+def generate(
+    derivative: Derivative, kinds: tuple[Any, ...], bound: Bound, recipe: store.Recipe, kept: bool
+) -> Module:
+    """Generate, verify and complete the module of a derivative.
+
+    Parameters
+    ----------
+    derivative
+        The derivative.
+    kinds
+        The types of the given arguments.
+    bound
+        The complete call.
+    recipe
+        Where to find the objects that it names in another process.
+    kept
+        Whether its machine code may be kept.
+    """
+    program = Program()
+    entry = derivative.generate(program, bound.kinds)
+    entries, condition = [entry], ""
+    if bound.kinds != kinds:
+        entries = [_write_call(program, derivative, entry, bound)]
+    elif derivative.assumes and (instance := program.assume()) is not None:
+        entries.append(derivative.generate(program, kinds))
+        names = list(inspect.signature(derivative.py_func).parameters)
+        condition = instance.condition(names)
+    text = _text((Generated(*part) for part in program.texts), kept)
+    given = (*store.namespace({}), *program.statics)
+    fresh = {t for t, v in program.statics.items() if hasattr(v, "_tapegrad_transform")}
+    unwritten = list(map(in_order, program.unwritten))
+    verify(in_order(text), given, unwritten, program.primals, fresh, program.segments)
+    derivative.finish(program, entries[0])
+    versions = versions_of(program, entries, condition)
+    text = _text(versions.verified, kept)
+    if versions.faster:
+        text += f"\n\n{FASTER}\n{_text(versions.faster, kept)}"
+    about = {"entry": entries[0], "cache": kept, "statics": recipe.write(program)}
+    about |= {"run": versions.run, "assuming": versions.assuming}
+    about["in order"] = versions.messages
+    return Module(text, about, program.statics)
+
+
+def analysed(function: Any, kinds: tuple[Any, ...]) -> Instance:
+    """Return the instance of a function for the types of its arguments, with its effects."""
+    program = Program()
+    instance = program.instance(function, tuple(map(types.unliteral, kinds)))
+    program.analyse()
+    return instance
+
+
+def _write_call(program: Program, derivative: Derivative, entry: str, bound: Bound) -> str:
+    """Write the function that completes the arguments; return its name."""
+    for text, value in bound.defaults.items():
+        program.statics[text] = value
+        program.origins[text] = ("default", None, text)
+        program.taken.add(text)
+    caller = program.fresh(f"{entry}_with_defaults")
+    names = ", ".join(inspect.signature(derivative.py_func).parameters)
+    text = f"def {caller}({names}):\n    return {entry}({', '.join(bound.texts)})\n"
+    program.write(text, derivative.base)
+    return caller
+
+
+def _text(functions: Iterable[Generated], kept: bool) -> str:
+    """Return the text of functions with their decorators."""
+    return "\n\n".join(
+        f"@numba.njit({_shown({**inherited_options(f.made_from), **f.options, 'cache': kept})})\n"
+        f"{f.text}"
+        for f in functions
+    )
+
+
+def _shown(given: dict[str, Any]) -> str:
+    """Return the text of options in a call."""
+    return ", ".join(f"{name}={value!r}" for name, value in given.items())
