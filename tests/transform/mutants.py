@@ -28,7 +28,7 @@ from random_programs import comparison, program_of
 from random_programs.interpret import Interpreter, types_only
 
 import tapegrad as tg
-from tapegrad.transform import base
+from tapegrad.transform import generation
 from tapegrad.transform.codegen import store
 from tapegrad.transform.errors import InternalError
 from tapegrad.transform.verifier import verify
@@ -358,7 +358,7 @@ def subject_of(name, f, argnums, points, mode="reverse"):
     points = [with_tangents(point, argnums, mode) for point in points]
     kinds = tuple(map(numba.typeof, points[0]()))
     changes = (
-        (base, "verify", lambda *found: seen.append(found)),
+        (generation, "verify", lambda *found: seen.append(found)),
         (store, "load", lambda key, recipe: None),
     )
     before = [getattr(module, attribute) for module, attribute, _ in changes]

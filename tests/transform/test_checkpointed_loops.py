@@ -533,7 +533,7 @@ class TestVerifier:
     @pytest.fixture(params=["exchanged arrays", "written array", "new array in each step"])
     def given(self, request):
         """What the verifier is given for a gradient: the text first."""
-        verifying = mock.patch("tapegrad.transform.base.verify")
+        verifying = mock.patch("tapegrad.transform.generation.verify")
         with verifying as noted, mock.patch("tapegrad.transform.base.store.load") as load:
             load.return_value = None
             made(PROGRAMS[request.param])[0].adjoint_source(X, 0.3, 3, argnums=(0, 1))

@@ -10,8 +10,8 @@ from check import is_chosen, module, running
 
 import tapegrad as tg
 from tapegrad.transform import composed, derivatives
-from tapegrad.transform.codegen import directions
-from tapegrad.transform.errors import InternalError
+from tapegrad.transform.codegen import directions, program
+from tapegrad.transform.errors import InternalError, SingleDirectionError
 from tapegrad.transform.verifier.directions import verify_directions
 
 COUNT = composed.DIRECTIONS
@@ -317,7 +317,7 @@ def texts_of(text, monkeypatch, folder):
         seen.append(args)
         verify_directions(*args)
 
-    monkeypatch.setattr(derivatives, "verify_directions", note)
+    monkeypatch.setattr(program, "verify_directions", note)
     with running(False) as run:
         run(tg.hessian(made(text)))(numbers(6), 0.4)
     (found,) = seen
@@ -373,5 +373,5 @@ def test_code_that_is_not_known(line):
     mode = directions.Forward.__new__(directions.Forward)
     mode.suffix, mode.rest, mode.types = "_dot", "_rest", {"x": None, "y": None}
     functions = [(text, None), ("def f_entry(x, x_dot):\n    return 0.0\n", None)]
-    with pytest.raises(directions.SingleDirectionError):
+    with pytest.raises(SingleDirectionError):
         directions.in_directions(functions, {"f_tangent": (mode, None)}, "f_entry", 1, COUNT)
