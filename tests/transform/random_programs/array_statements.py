@@ -40,6 +40,7 @@ class ArrayStatements(Statements):
             row_write=3 * bool(scope.matrices),
             single_write=2 * bool(scope.singles),
             chosen_by_tuple=2 * moving,
+            chosen_by_truth=2 * moving,
         )
         return getattr(self, kind)(scope)
 
@@ -111,6 +112,25 @@ class ArrayStatements(Statements):
             lines = [f"{held} = {positions}"]
         write = self.pick(["= 0.7 *", "*=", "+=", "-="])
         return [*lines, f"{name}[{held}] {write} {group(self.small(scope))}"]
+
+    def chosen_by_truth(self, scope):
+        """A number where comparisons are true: of the array, of others, of parts that overlap."""
+        self.note("stored where true")
+        name = self.pick(scope.movable())
+        size = scope.vectors[name]
+        depth = self.choose(2)
+        parts = [
+            f"({self.vector(scope, size, depth)} {self.pick(['<', '>', '>='])} {self.atom(scope)})"
+            for _ in range(1 + self.choose(2))
+        ]
+        truth, lines = f" {self.pick('&|')} ".join(parts), []
+        if self.chance(1, 2):
+            held = self.name("c")
+            lines, truth = [f"{held} = {truth}"], held
+        if self.chance(1, 4):
+            other = self.pick(scope.vectors)
+            lines += [f"{other}[{self.index(scope, other, scope.vectors[other])}] *= 0.8"]
+        return [*lines, f"{name}[{truth}] {self.pick(['=', '=', '*=', '+='])} {self.atom(scope)}"]
 
     # matrices
 
