@@ -12,6 +12,7 @@ from numba.core import types
 
 from tapegrad.transform import vector_math
 from tapegrad.transform.blocks import sizes
+from tapegrad.transform.blocks.additions_of_zero import leave_out_zeros
 from tapegrad.transform.blocks.faster_calls import has_products, make_faster
 from tapegrad.transform.blocks.holding import Flow, Holding
 from tapegrad.transform.blocks.iteration import Iteration
@@ -94,6 +95,7 @@ class Module:
         changed |= {name for name in reached if self._skips_zeros(name, loops[name][0])}
         changed |= {name for name in reached if self._reuses_arrays(name)}
         changed |= {n for n in reached if has_products(self._trees[n], self._facts[n])}
+        changed |= {n for n in reached if leave_out_zeros(self._trees[n], loops[n][0])}
         if not changed:
             return Made()
         while True:  # and what calls them

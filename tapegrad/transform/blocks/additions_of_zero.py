@@ -1,0 +1,89 @@
+"""Additions of and to what is 0, which are left out.
+
+What branches of reverse code add to is 0 before, and it is still 0 after the branches that add
+nothing. A compiler must not leave out the addition of 0, which changes the sign of a zero; but in a
+chain of iterations each waits for it. So the first addition is an assignment, and what follows a
+branch that may have left a number at 0 is added where it is not.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection
+
+from tapegrad.transform.frontend.liveness import assigned, used
+
+
+def leave_out_zeros(tree: ast.FunctionDef, replaced: Collection[int]) -> bool:
+    """Leave out additions of and to numbers that are 0; return whether there are any.
+
+    Parameters
+    ----------
+    tree
+        The function, which is changed.
+    replaced
+        Ids of loops that stay as they are.
+    """
+    pass_ = _Additions(replaced)
+    pass_.block(tree.body, set())
+    return pass_.found
+
+
+class _Additions:
+    """The pass over one function."""
+
+    def __init__(self, replaced: Collection[int]) -> None:
+        self.replaced = replaced
+        self.found = False
+
+    def block(self, body: list[ast.stmt], zeros: set[str]) -> set[str]:
+        """Change a block, before which some names are 0; return those that are 0 after it."""
+        for place, node in enumerate(body):
+            if isinstance(node, ast.If):
+                then, orelse = self.block(node.body, zeros), self.block(node.orelse, zeros)
+                # a branch that ends with a jump does not reach what is put behind it either
+                while place + 1 < len(body) and _adds(body[place + 1], then ^ orelse):
+                    added = body.pop(place + 1)
+                    (node.orelse if _adds(added, then) else node.body).append(added)
+                    self.found = True
+                zeros = then & orelse
+            elif isinstance(node, (ast.For, ast.While)):
+                zeros = zeros - set(assigned([node]))
+                if id(node) not in self.replaced:
+                    self.block(node.body, zeros)
+            elif (name := _added_to(node)) in zeros:
+                assert isinstance(node, ast.AugAssign)
+                body[place] = _assignment(node)
+                self.found = True
+                zeros = zeros - {name}
+            else:
+                zeros = zeros - set(assigned([node]))
+                if isinstance(node, ast.Assign) and _is_zero(node.value):
+                    zeros = zeros | {t.id for t in node.targets if isinstance(t, ast.Name)}
+        return zeros
+
+
+def _added_to(node: ast.stmt) -> str:
+    """Return the number that a statement adds something else to, "" for other statements."""
+    if not isinstance(node, ast.AugAssign) or not isinstance(node.op, (ast.Add, ast.Sub)):
+        return ""
+    if not isinstance(node.target, ast.Name) or node.target.id in used(node.value):
+        return ""
+    return node.target.id
+
+
+def _adds(node: ast.stmt, names: set[str]) -> bool:
+    """Whether a statement adds one of some numbers to an element or another number."""
+    if not isinstance(node, ast.AugAssign) or not isinstance(node.op, (ast.Add, ast.Sub)):
+        return False
+    return isinstance(node.value, ast.Name) and node.value.id in names - used(node.target)
+
+
+def _assignment(node: ast.AugAssign) -> ast.Assign:
+    is_added = isinstance(node.op, ast.Add)
+    value = node.value if is_added else ast.UnaryOp(ast.USub(), node.value)
+    return ast.Assign([node.target], value, lineno=0)
+
+
+def _is_zero(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and type(node.value) is float and node.value == 0.0
