@@ -270,7 +270,7 @@ def switch(which: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
     >>> import tapegrad as tg
     >>> @tg.jit
     ... def f(k, x):
-    ...     return tg.switch(k, [tg.sin, tg.cos, tg.exp], x)
+    ...     return tg.switch(k, [tg.sin, tg.square, tg.exp], x)
     >>> [tg.grad(f, 1)(k, 0.0) for k in range(3)]
     [np.float64(1.0), np.float64(0.0), np.float64(1.0)]
     """

@@ -15,7 +15,7 @@ from tapegrad.transform.frontend.liveness import assigned, used
 
 
 def leave_out_zeros(tree: ast.FunctionDef, replaced: Collection[int]) -> bool:
-    """Leave out additions of and to numbers that are 0; return whether there are any.
+    """Leave out additions of and to numbers that are 0; return whether there are any in branches.
 
     Parameters
     ----------
@@ -34,13 +34,16 @@ class _Additions:
 
     def __init__(self, replaced: Collection[int]) -> None:
         self.replaced = replaced
+        self.depth = 0  # of branches
         self.found = False
 
     def block(self, body: list[ast.stmt], zeros: set[str]) -> set[str]:
         """Change a block, before which some names are 0; return those that are 0 after it."""
         for place, node in enumerate(body):
             if isinstance(node, ast.If):
+                self.depth += 1
                 then, orelse = self.block(node.body, zeros), self.block(node.orelse, zeros)
+                self.depth -= 1
                 # a branch that ends with a jump does not reach what is put behind it either
                 while place + 1 < len(body) and _adds(body[place + 1], then ^ orelse):
                     added = body.pop(place + 1)
@@ -54,7 +57,7 @@ class _Additions:
             elif (name := _added_to(node)) in zeros:
                 assert isinstance(node, ast.AugAssign)
                 body[place] = _assignment(node)
-                self.found = True
+                self.found |= self.depth > 0
                 zeros = zeros - {name}
             else:
                 zeros = zeros - set(assigned([node]))
