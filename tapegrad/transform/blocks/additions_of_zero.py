@@ -34,16 +34,16 @@ class _Additions:
 
     def __init__(self, replaced: Collection[int]) -> None:
         self.replaced = replaced
-        self.depth = 0  # of branches
+        self.branches = self.loops = 0  # around a block
         self.found = False
 
     def block(self, body: list[ast.stmt], zeros: set[str]) -> set[str]:
         """Change a block, before which some names are 0; return those that are 0 after it."""
         for place, node in enumerate(body):
             if isinstance(node, ast.If):
-                self.depth += 1
+                self.branches += 1
                 then, orelse = self.block(node.body, zeros), self.block(node.orelse, zeros)
-                self.depth -= 1
+                self.branches -= 1
                 # a branch that ends with a jump does not reach what is put behind it either
                 while place + 1 < len(body) and _adds(body[place + 1], then ^ orelse):
                     added = body.pop(place + 1)
@@ -53,11 +53,13 @@ class _Additions:
             elif isinstance(node, (ast.For, ast.While)):
                 zeros = zeros - set(assigned([node]))
                 if id(node) not in self.replaced:
+                    self.loops += 1
                     self.block(node.body, zeros)
-            elif (name := _added_to(node)) in zeros:
+                    self.loops -= 1
+            elif (name := _added_to(node)) in zeros and (self.branches or self.loops):
                 assert isinstance(node, ast.AugAssign)
                 body[place] = _assignment(node)
-                self.found |= self.depth > 0
+                self.found |= self.branches > 0
                 zeros = zeros - {name}
             else:
                 zeros = zeros - set(assigned([node]))
