@@ -218,3 +218,15 @@ def test_masks_of_another_length_are_numbas_business():
 
     gradient = tg.grad(f)(A, np.array([True, False]))
     np.testing.assert_array_equal(gradient, [0.0, *(2.0 * A[1:])])
+
+
+def test_an_array_is_not_assumed_to_be_as_long_as_what_selects_from_it():
+    @tg.njit
+    def f(x, i, steps):
+        y = np.zeros(i.size)
+        for _ in range(steps):
+            y = 0.5 * y + x[i]
+        return np.sum(y)
+
+    assert "x.shape[0] ==" not in f.adjoint_source(A, NONE, 2)
+    np.testing.assert_allclose(tg.grad(f)(A, np.array([3, 0]), 2), [1.5, 0.0, 0.0, 1.5])
