@@ -53,6 +53,12 @@ def taken_once_and_broadcast(x, y, i):
     return np.sum(x[i] * y + y / x[i] * x)
 
 
+@case(A, B, SOME, argnums=(0, 1))
+def taken_from_what_is_computed(x, y, i):
+    first = (x * y)[i] * np.sin(y - x)[i]
+    return np.sum(first * (i * 2 - 1)[i % 3]) + np.sum(np.where(x > 0.4, x, y)[i - 1])
+
+
 @case(A)
 def with_arrays_from_outside(x):
     y = 2.0 * x

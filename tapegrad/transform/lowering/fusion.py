@@ -157,6 +157,9 @@ class Fusion:
     def enter(self, let: Let) -> None:
         """Enter an operation, which waits for its use if there is only one."""
         self.line = let.line
+        for table in Tree(let, {}).tables():
+            if table in self.pending:  # elements are selected from an array
+                self.write(self.pending.pop(table))
         parts = {n: self.pending.pop(n) for n in set(names_in(let.expr)) if n in self.pending}
         tree = Tree(let, parts)
         if self.uses[let.target] == 1:
