@@ -25,8 +25,8 @@ def note_computed(block: Block, around: dict[str, str] | None = None) -> None:
         The names of earlier calls in blocks around it, by what they compute.
     """
     before = dict(around or {})
-    own = [s for s in block if isinstance(s, Let) and _is_costly(s)]
-    inside = {_computed(let): let.target for let in own}
+    inside = {_computed(s): s.target for s in block if isinstance(s, Let) and _is_costly(s)}
+    known = {**before, **inside}
     for statement in block:
         if isinstance(statement, If):
             note_computed(statement.then, before)
@@ -36,7 +36,7 @@ def note_computed(block: Block, around: dict[str, str] | None = None) -> None:
             note_computed(statement.body, before)
         elif isinstance(statement, Let):
             if isinstance(statement.rule, Elementary):
-                statement.rule.computed = {**before, **inside}
+                statement.rule.computed = known
             if _is_costly(statement):
                 before[_computed(statement)] = statement.target
 
