@@ -59,6 +59,7 @@ from tapegrad.func import linearize as linearize
 from tapegrad.func import value_and_grad as value_and_grad
 from tapegrad.func import vjp as vjp
 from tapegrad.func import vmap as vmap
+from tapegrad.kernels.pool import set_pool_limit as set_pool_limit
 from tapegrad.tape.tape import Tape as Tape
 from tapegrad.tape.tape import current_tape as current_tape
 from tapegrad.utils.scan import checkpoint_scan as checkpoint_scan
@@ -75,9 +76,9 @@ __all__ = sorted({
     "fft", "fori_loop", "func", "grad", "hessian", "hvp", "inference_mode",
     "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "is_grad_enabled",
     "is_inference_mode_enabled", "jacfwd", "jacobian", "jacrev", "jit", "jvp", "linalg",
-    "linearize", "njit", "no_grad", "random", "scan", "set_grad_enabled", "set_tape_limit",
-    "special", "stats", "stop_gradient", "switch", "testing", "use_deterministic_algorithms",
-    "utils", "value_and_grad", "vjp", "vmap", "while_loop",
+    "linearize", "njit", "no_grad", "random", "scan", "set_grad_enabled", "set_pool_limit",
+    "set_tape_limit", "special", "stats", "stop_gradient", "switch", "testing",
+    "use_deterministic_algorithms", "utils", "value_and_grad", "vjp", "vmap", "while_loop",
 })  # fmt: skip
 
 

@@ -26,6 +26,7 @@ from tapegrad.eager.frames import (
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Meta, Tensor, wrap
 from tapegrad.eager.traced import Traced, holds_traced
+from tapegrad.kernels.pool import pooled_if_large
 from tapegrad.kernels.structs import address_of
 from tapegrad.ops.array_kinds import ArrayOp
 from tapegrad.ops.devices import moved
@@ -123,7 +124,7 @@ def apply_op(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if MODE.special and MODE.thread.observer is not None:
         z = as_array(MODE.thread.observer(op, op.forward, arrays, parameters))
     else:
-        z = as_array(op.forward(*arrays, **parameters))
+        z = as_array(pooled_if_large(op.forward, *arrays, **parameters))
     if type(z) is DeviceArray:
         same_device(*values)
     bound.update(zip(op.arguments, values, strict=True))
@@ -333,10 +334,12 @@ def apply_opaque(op: ArrayOp, bound: dict[str, Any]) -> Any:
     if MODE.special and MODE.thread.observer is not None:
         parameters = {name: bound[name] for name in op.parameters}
         out = MODE.thread.observer(op, op.function, active.arrays, parameters)
-    elif op.parameters:
-        out = op.function(*active.arrays, **{name: bound[name] for name in op.parameters})
     else:
-        out = op.function(*active.arrays)
+        parameters = {name: bound[name] for name in op.parameters} if op.parameters else {}
+        if AVALS.large:
+            out = pooled_if_large(op.function, *active.arrays, **parameters)
+        else:
+            out = op.function(*active.arrays, **parameters)
     record = bool(active.mask) and (not MODE.special or MODE.recording)
     if isinstance(out, tuple):
         return _apply_several(active, bound, out, record)

@@ -34,6 +34,7 @@ from tapegrad.eager.modes import (
     RECORD_OP,
 )
 from tapegrad.eager.tensor import Tensor, wrap
+from tapegrad.kernels.pool import LEAST, pooled, pooled_if_large
 from tapegrad.ops.array_kinds import ArrayOp
 from tapegrad.ops.kinds import COMPILED_FROM, Elementwise, Reduction, SweptOp, View
 from tapegrad.ops.op import Op, refuse_masked
@@ -72,6 +73,10 @@ if type(z) is not ndarray:
         z = asarray(z)
 """
 
+# What follows a call if its result may be large. `LARGE` is empty in programs on small arrays.
+_POOLED = "if not LARGE or aval not in LARGE else pooled({}, {})"
+_PASSIVE_POOLED = "if not LARGE else pooled_if_large({}, {})"
+
 # MODE.special is not empty once complex numbers have been recorded.
 _UNARY = """
 def {name}(x, out=None, where=True):
@@ -86,7 +91,7 @@ def {name}(x, out=None, where=True):
                 {record}
         elif THREAD.action == COMPUTE_ONLY:
             a_x = x._a
-            z = {forward}
+            z = {passive_forward}
             {as_array}
             {passive}
     if out is None and where is True:
@@ -121,13 +126,13 @@ def {name}(x, y, out=None, where=True):
             if kind is Tensor:
                 a_x = x._a
                 a_y = y._a
-                z = {forward}
+                z = {passive_forward}
                 {as_array}
                 {passive}
             elif kind is float or kind is int:
                 a_x = x._a
                 a_y = number(y, a_x.dtype)
-                z = {forward_number}
+                z = {passive_number}
                 {as_array}
                 {passive}
     if out is None and where is True:
@@ -160,7 +165,7 @@ def general({arguments}):
         return apply_op(OP, ({arguments},), {{}})
     inference = action == MAKE_INFERENCE
     {unwrap}
-    z = forward({operands})
+    z = forward({operands}) {pooled}
     {as_array}
     if inference:
         return wrap(z, None, True)
@@ -204,7 +209,8 @@ def {name}(x, axis=None, *, keepdims=False):
     own_x = x._own
     if own_x is not None and own_x[2] & 1:
         return apply_op(OP, (x, axis), {{"keepdims": keepdims}})
-    z = compute(a_x, axis, keepdims)
+    is_large = LARGE and type(a_x) is ndarray and a_x.nbytes >= LEAST
+    z = pooled(compute, a_x, axis, keepdims) if is_large else compute(a_x, axis, keepdims)
     {as_array}
     action = MODE.action() if SPECIAL else RECORD_OP
     if action < CHECK_SWITCHES and (own_x is None or action == COMPUTE_ONLY):
@@ -305,6 +311,8 @@ def _compile(op: Op, source: str) -> dict[str, Any]:
         "FLOAT32": FLOAT32,
         "FLOAT64": FLOAT64,
         "MAKE_INFERENCE": MAKE_INFERENCE,
+        "LARGE": AVALS.large,
+        "LEAST": LEAST,
         "MODE": MODE,
         "MaskedArray": np.ma.MaskedArray,
         "NUMBER_TYPES": NUMBER_TYPES,
@@ -329,6 +337,8 @@ def _compile(op: Op, source: str) -> dict[str, Any]:
         "refuse_masked": refuse_masked,
         "same_device": same_device,
         "number": number,
+        "pooled": pooled,
+        "pooled_if_large": pooled_if_large,
         "wrap": wrap,
     }
     if isinstance(op, Elementwise):
@@ -414,6 +424,7 @@ def _elementwise_source(op: Elementwise) -> str:
         _GENERAL,
         arguments=", ".join(names),
         operands=inputs,
+        pooled=_PASSIVE_POOLED.format("forward", inputs),
         unwrap="\n".join(
             _UNWRAP.strip("\n").format(n=n, arguments=", ".join(names)) for n in names
         ),
@@ -426,15 +437,18 @@ def _elementwise_source(op: Elementwise) -> str:
     )
     if names not in (("x",), ("x", "y")) or op.differentiable != names:
         return source
-    forward = f"compute({inputs})"
+    forward, function = f"compute({inputs})", "compute"
     if op.function is not None and op.compiled is not None:
-        forward += f" if a_x.size < {COMPILED_FROM} else compiled({inputs})"
+        forward = f"({forward} if a_x.size < {COMPILED_FROM} else compiled({inputs}))"
+        function = "compiled"
     template = _UNARY if len(names) == 1 else _BINARY
     return source + _fill(
         template,
         name=op.name,
-        forward=forward,
-        forward_number=f"compute({inputs})",
+        forward=f"{forward} {_POOLED.format(function, inputs)}",
+        passive_forward=f"{forward} {_PASSIVE_POOLED.format(function, inputs)}",
+        forward_number=f"compute({inputs}) {_POOLED.format('compute', inputs)}",
+        passive_number=f"compute({inputs}) {_PASSIVE_POOLED.format('compute', inputs)}",
         as_array=_AS_ARRAY.format(arguments=", ".join(names)),
         passive=_PASSIVE,
         record=_record_source(op, names),

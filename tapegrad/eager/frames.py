@@ -28,6 +28,7 @@ from tapegrad.eager.duals import arrays_of, saved_tangent_of_output, with_saved_
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.saved_values import check_savable, restore, save
 from tapegrad.eager.tensor import Tensor
+from tapegrad.kernels.pool import pooled
 from tapegrad.ops.kinds import Elementwise, Reduction, SweptOp
 from tapegrad.ops.op import Op, shape_of
 from tapegrad.tape.avals import AVALS, DIFFERENTIABLE, FLOAT64, Kind
@@ -388,9 +389,16 @@ class OpFrame(RuleFrame):
         for name, value in self.saved.items():
             values[name] = arrays_of(restore(value, slot))
         parents = parents_of(owner)
-        found = self._run(
-            cotangent, values, parents, lambda parent: sweep.is_needed(parent[OWN_SLOT])
-        )
+
+        def is_needed(parent: Owner) -> bool:
+            return sweep.is_needed(parent[OWN_SLOT])
+
+        if AVALS.large and any(
+            own is not None and own[OWN_AVAL] in AVALS.large for own in (owner, *parents)
+        ):
+            found = pooled(self._run, cotangent, values, parents, is_needed)
+        else:
+            found = self._run(cotangent, values, parents, is_needed)
         contributions: Contributions = []
         for parent, array in zip(parents, found, strict=False):
             if array is not None and parent is not None:

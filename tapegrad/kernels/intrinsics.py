@@ -109,3 +109,82 @@ def call_kernel(typingctx, address, n, g, z, a0, a1, a2, out):
         return context.get_dummy_value()
 
     return types.none(*([types.int64] * 8)), codegen
+
+
+# -- memory that threads share ---------------------------------------------------------------------
+
+
+def _atomic(operation):
+    @intrinsic
+    def change(typingctx, pointer, index, value):
+        def codegen(context, builder, signature, args):
+            place = builder.gep(args[0], [args[1]])
+            return builder.atomic_rmw(operation, place, args[2], "seq_cst")
+
+        return types.int64(_WORDS, types.int64, types.int64), codegen
+
+    return change
+
+
+_WORDS = types.CPointer(types.int64)
+
+exchange = _atomic("xchg")  # writes a word, and returns what was there
+add_to = _atomic("add")  # adds to a word, and returns what was there
+
+
+@intrinsic
+def put_if_zero(typingctx, pointer, index, value):
+    """Write a word that is 0; return whether it was."""
+
+    def codegen(context, builder, signature, args):
+        place = builder.gep(args[0], [args[1]])
+        zero = ir.Constant(ir.IntType(64), 0)
+        found = builder.cmpxchg(place, zero, args[2], "seq_cst", "seq_cst")
+        return builder.extract_value(found, 1)
+
+    return types.boolean(_WORDS, types.int64, types.int64), codegen
+
+
+# -- the C library ---------------------------------------------------------------------------------
+
+_C_TYPES = {"int": ir.IntType(32), "size": ir.IntType(64), "address": ir.IntType(8).as_pointer()}
+
+
+def c_function(name: str, result: str, *arguments: str):
+    """Return an intrinsic that calls a function of the C library.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    result
+        ``"int"``, ``"size"`` or ``"address"``, which is an int64 for the caller, or ``"nothing"``,
+        which is 0.
+    arguments
+        The same for its arguments, given as a tuple of int64.
+    """
+
+    @intrinsic
+    def call(typingctx, given):
+        def codegen(context, builder, signature, values):
+            args = []
+            for kind, value in zip(
+                arguments, cgutils.unpack_tuple(builder, values[0]), strict=True
+            ):
+                if kind == "address":
+                    value = builder.inttoptr(value, _C_TYPES[kind])
+                args.append(builder.trunc(value, _C_TYPES[kind]) if kind == "int" else value)
+            gives = _C_TYPES.get(result, ir.VoidType())
+            function = ir.FunctionType(gives, [arg.type for arg in args])
+            found = builder.call(
+                cgutils.get_or_insert_function(builder.module, function, name), args
+            )
+            if result == "address":
+                return builder.ptrtoint(found, ir.IntType(64))
+            if result == "int":
+                return builder.sext(found, ir.IntType(64))
+            return found if result == "size" else ir.Constant(ir.IntType(64), 0)
+
+        return types.int64(types.UniTuple(types.int64, len(arguments))), codegen
+
+    return call

@@ -128,6 +128,44 @@ def load(key: str, build: Callable[[], Any]) -> int:
         return int(compiled.address)
 
 
+def compiled(
+    module: str, name: str, result: str, arguments: int, sources: bytes, **options: Any
+) -> int:
+    """Return the address of a function of int64 that stands in a module with numba's imports.
+
+    Parameters
+    ----------
+    module, name
+        Where the function stands. It is imported only if it is to be compiled.
+    result
+        numba's name of the type of its result.
+    arguments
+        Their number.
+    sources
+        The source of everything that it is made of.
+    options
+        Options of numba's.
+    """
+
+    def build() -> Any:
+        import importlib
+
+        import numba
+
+        function = getattr(importlib.import_module(module), name)
+        function = getattr(function, "py_func", function)  # if it is also called by compiled code
+        signature = getattr(numba, result)(*[numba.int64] * arguments)
+        return numba.cfunc(signature, **options)(function)
+
+    return load(fingerprint(sources, f"{module}.{name}".encode()), build)
+
+
+def keep_forever() -> None:
+    """Keep what was compiled until the process ends, also while its modules are torn down."""
+    for kept in (_keep, _engine()):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+
+
 def compile_source(key: str, source: str, name: str) -> Any:
     """Execute generated source as a separate module and return the object called `name`."""
     return execute(key, source, name)[name]

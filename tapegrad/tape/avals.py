@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.cuda.array import HOST, Array, DeviceArray
+from tapegrad.kernels import pool
 from tapegrad.kernels.structs import address_of
 from tapegrad.tape.layout import (
     AVAL_CLASS,
@@ -68,10 +69,13 @@ class AvalTable:
     ----------
     ids
         The numbers: by shape and dtype, and for arrays on a device by their device, too.
+    large
+        The avals of the host for which there is a pool of memory.
     """
 
     def __init__(self) -> None:
         self.ids: dict[Any, int] = {}
+        self.large: set[int] = set()
         self.shapes: list[Shape] = [()] * 64
         self.dtypes: list[np.dtype] = [FLOAT64] * 64
         self.devices: list[str] = [HOST] * 64
@@ -141,6 +145,8 @@ class AvalTable:
             self.dtypes[number] = dtype
             self.devices[number] = device
             self.on_device |= device != HOST
+            if device == HOST and size * dtype.itemsize >= pool.LEAST:
+                self.large.add(number)
             self.ids[key] = number
             self._next[is_odd] += 2
             return number
@@ -151,6 +157,8 @@ class AvalTable:
 
     def empty(self, aval: int) -> np.ndarray:
         """Return a new array of the host with an aval."""
+        if aval in self.large:
+            return pool.pooled(np.empty, self.shapes[aval], self.dtypes[aval])
         return np.empty(self.shapes[aval], self.dtypes[aval])
 
 

@@ -119,18 +119,8 @@ def _sources() -> bytes:
 
 
 def _address(module: str, name: str, arguments: int) -> int:
-    def build() -> Any:
-        import importlib
-
-        import numba
-
-        function = getattr(importlib.import_module(f"tapegrad.tape.compiled.{module}"), name)
-        function = getattr(function, "py_func", function)  # if it is also called by compiled code
-        signature = numba.void(*[numba.int64] * arguments)
-        return numba.cfunc(signature, **OPTIONS)(function)
-
-    key = native.fingerprint(_sources(), f"{module}.{name}".encode())
-    return native.load(key, build)
+    module = f"tapegrad.tape.compiled.{module}"
+    return native.compiled(module, name, "void", arguments, _sources(), **OPTIONS)
 
 
 @functools.cache

@@ -30,10 +30,10 @@ from tapegrad.transform.tape_memory.elements import put_elements
 from tapegrad.transform.tape_memory.growth import check_limit, grown_tangents
 from tapegrad.transform.tape_memory.growth import copied as copied
 from tapegrad.transform.tape_memory.growth import grown as grown
-from tapegrad.transform.tape_memory.pool import dot as dot
-from tapegrad.transform.tape_memory.pool import duplicate as duplicate
-from tapegrad.transform.tape_memory.pool import empty as empty
-from tapegrad.transform.tape_memory.pool import zeros as zeros
+from tapegrad.transform.tape_memory.large_arrays import dot as dot
+from tapegrad.transform.tape_memory.large_arrays import duplicate as duplicate
+from tapegrad.transform.tape_memory.large_arrays import empty as empty
+from tapegrad.transform.tape_memory.large_arrays import zeros as zeros
 from tapegrad.transform.tape_memory.references import hold, hold_tangent, is_taken_as, size_of
 from tapegrad.transform.tape_memory.references import pop_array as pop_array
 from tapegrad.transform.tape_memory.rows import owned_row as owned_row

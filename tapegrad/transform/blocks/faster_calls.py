@@ -1,8 +1,8 @@
 """Calls in generated code for which the runtime has faster functions.
 
-Large arrays take their memory from a pool (`tape_memory.pool`). Products are added to cotangents by
-BLAS, without arrays in between (`blas`). The largest and smallest elements are found by several
-chains of comparisons (`extremes`).
+Large arrays take their memory from a pool (`tape_memory.large_arrays`). Products are added to
+cotangents by BLAS, without arrays in between (`blas`). The largest and smallest elements are found
+by several chains of comparisons (`extremes`).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import numpy as np
 from tapegrad.transform.cache.machine_code import jit
 from tapegrad.transform.rules.array_specs import declare, derivative, named_function
 from tapegrad.transform.rules.linear_algebra import add_product_22
-from tapegrad.transform.tape_memory.pool import empty
+from tapegrad.transform.tape_memory.large_arrays import empty
 
 declare("stacked_product", "x", "y", linear=("x", "y"), value="stacked_product(x, y)")
 

@@ -12,6 +12,8 @@ from llvmlite import binding, ir
 from numba import types
 from numba.extending import intrinsic
 
+from tapegrad.kernels.limits import checked_limit
+
 _SHARE = 0.9  # of the memory of the machine, which is the limit if none is set
 
 
@@ -69,16 +71,8 @@ def set_tape_limit(limit: int | None) -> None:
     """
     if limit is None:
         _limit.value = int(_SHARE * _machine_memory())
-        return
-    if isinstance(limit, bool) or not hasattr(limit, "__index__"):
-        raise TypeError(
-            f"set_tape_limit(): limit must be an integer number of bytes or None, "
-            f"not {type(limit).__name__}"
-        )
-    size = limit.__index__()
-    if size < 0:
-        raise ValueError(f"set_tape_limit(): limit must not be negative, got {size}")
-    _limit.value = min(size, (1 << 62))
+    else:
+        _limit.value = checked_limit("set_tape_limit", limit)
 
 
 def load_limit(builder: Any) -> Any:

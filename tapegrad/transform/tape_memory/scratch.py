@@ -16,7 +16,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
-from tapegrad.transform.tape_memory.pool import give_memory, take_memory
+from tapegrad.transform.tape_memory.large_arrays import give_memory, take_memory
 
 _POINTER = ir.IntType(8).as_pointer()
 _WORD = ir.IntType(64)
