@@ -25,8 +25,7 @@ def note_computed(block: Block, around: dict[str, str] | None = None) -> None:
         The names of earlier calls in blocks around it, by what they compute.
     """
     before = dict(around or {})
-    inside = {_computed(s): s.target for s in block if isinstance(s, Let) and _is_costly(s)}
-    known = {**before, **inside}
+    known = {**before, **calls_in(block)}
     for statement in block:
         if isinstance(statement, If):
             note_computed(statement.then, before)
@@ -39,6 +38,11 @@ def note_computed(block: Block, around: dict[str, str] | None = None) -> None:
                 statement.rule.computed = known
             if _is_costly(statement):
                 before[_computed(statement)] = statement.target
+
+
+def calls_in(block: Block) -> dict[str, str]:
+    """Return the names of the calls that are statements of a block, by what they compute."""
+    return {_computed(s): s.target for s in block if isinstance(s, Let) and _is_costly(s)}
 
 
 def _is_costly(let: Let) -> bool:

@@ -42,6 +42,7 @@ from tapegrad.transform.lowering import callees, operations, static_values, tupl
 from tapegrad.transform.lowering.computed_calls import note_computed
 from tapegrad.transform.lowering.merging import ZEROS, check_merge, check_same, converted_at_end
 from tapegrad.transform.lowering.narrow import refuse_narrow
+from tapegrad.transform.lowering.partners import add_partners
 from tapegrad.transform.lowering.same_values import INPLACE_CALLS, SameValues
 from tapegrad.transform.lowering.stand_ins import has_stand_in
 from tapegrad.transform.lowering.subscripts import taken_apart
@@ -93,6 +94,7 @@ class Lowering:
             if isinstance(kind, types.BaseTuple) and holds_real(kind):
                 self.parts[param] = tuples.take_apart(self, name(param), kind, param)
         self.statements(function.body)
+        add_partners(self, self.block)
         note_computed(self.block)
         result = (
             None if function.result is None else self.named_numbers(self.value(function.result))
