@@ -438,15 +438,17 @@ def _elementwise_source(op: Elementwise) -> str:
     if names not in (("x",), ("x", "y")) or op.differentiable != names:
         return source
     forward, function = f"compute({inputs})", "compute"
+    passive = f"forward({inputs})"  # of any sizes, as in `general`
     if op.function is not None and op.compiled is not None:
         forward = f"({forward} if a_x.size < {COMPILED_FROM} else compiled({inputs}))"
         function = "compiled"
+        passive = forward if len(names) == 1 else passive
     template = _UNARY if len(names) == 1 else _BINARY
     return source + _fill(
         template,
         name=op.name,
         forward=f"{forward} {_POOLED.format(function, inputs)}",
-        passive_forward=f"{forward} {_PASSIVE_POOLED.format(function, inputs)}",
+        passive_forward=f"{passive} {_PASSIVE_POOLED.format('forward', inputs)}",
         forward_number=f"compute({inputs}) {_POOLED.format('compute', inputs)}",
         passive_number=f"compute({inputs}) {_PASSIVE_POOLED.format('compute', inputs)}",
         as_array=_AS_ARRAY.format(arguments=", ".join(names)),

@@ -12,6 +12,7 @@ from tapegrad.transform.codegen.forward import Forward
 from tapegrad.transform.codegen.instance import Instance, overlap_checks, paths
 from tapegrad.transform.ir import Structure, leaf_names, name
 from tapegrad.transform.kinds import is_array, is_real, shape_checks
+from tapegrad.transform.lowering.partners import without_partners
 from tapegrad.transform.printer import Writer, show, show_result
 
 # Copies of the tangent of an array that is written to, by its layout. Views of an array and of its
@@ -23,7 +24,7 @@ def write_tangent(
     program: Any, instance: Instance, active: tuple[bool, ...], identifier: str
 ) -> None:
     """Write the function that computes the tangents of an instance."""
-    function = instance.function
+    function = without_partners(instance.function)
     leaves = instance.leaves()
     inputs = [leaf for leaf, is_active in zip(leaves, active, strict=True) if is_active]
     kinds = function.types

@@ -9,11 +9,23 @@ code reads it (`computed_calls`) instead of computing it from other numbers that
 from __future__ import annotations
 
 import ast
+import dataclasses
 from collections.abc import Set
 from typing import Any
 
 from tapegrad.ops.op import TABLE
-from tapegrad.transform.ir import Block, If, Let, Loop, Store, defined, name, names_in, walk
+from tapegrad.transform.ir import (
+    Block,
+    FunctionIR,
+    If,
+    Let,
+    Loop,
+    Store,
+    defined,
+    name,
+    names_in,
+    walk,
+)
 from tapegrad.transform.kinds import is_complex
 from tapegrad.transform.lowering.computed_calls import calls_in
 from tapegrad.transform.rules import base as rules
@@ -33,6 +45,30 @@ def add_partners(lowering: Any, block: Block) -> None:
         The block, which is changed.
     """
     _Partners(lowering).visit(block, None, frozenset(), frozenset())
+
+
+def without_partners(function: FunctionIR) -> FunctionIR:
+    """Return a function without what is computed for reverse code alone."""
+
+    def kept(block: Block) -> Block:
+        found: Block = []
+        for statement in block:
+            if isinstance(statement, If):
+                then, orelse = kept(statement.then), kept(statement.orelse)
+                statement = dataclasses.replace(statement, then=then, orelse=orelse)
+            elif isinstance(statement, Loop):
+                statement = dataclasses.replace(statement, body=kept(statement.body))
+            elif isinstance(statement, Let) and isinstance(statement.rule, _Partner):
+                continue
+            found.append(statement)
+        return found
+
+    has_some = any(isinstance(getattr(s, "rule", None), _Partner) for s in walk(function.body))
+    return dataclasses.replace(function, body=kept(function.body)) if has_some else function
+
+
+class _Partner(rules.Elementary):
+    """The rule of a call that was added."""
 
 
 class _Partners:
@@ -99,8 +135,7 @@ class _Partners:
             return []
         target = self.lowering.fresh(f"{let.target}_{op.name}")
         types[target] = kind
-        made = rules.Elementary(op, rule.operands, False, self.lowering)
-        return [Let(target, call, let.line, made)]
+        return [Let(target, call, let.line, _Partner(op, rule.operands, False, self.lowering))]
 
 
 def _reads(let: Let, states: Set[str]) -> bool:
