@@ -6,6 +6,7 @@ calls faster and leaves exactly the same records.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -121,10 +122,7 @@ def apply_op(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return apply_view(op, values[0], parameters)
     assert isinstance(op, SweptOp)
     arrays = [*map(unwrap, values)]
-    if MODE.special and MODE.thread.observer is not None:
-        z = as_array(MODE.thread.observer(op, op.forward, arrays, parameters))
-    else:
-        z = as_array(pooled_if_large(op.forward, *arrays, **parameters))
+    z = as_array(_compute(op, op.forward, arrays, parameters))
     if type(z) is DeviceArray:
         same_device(*values)
     bound.update(zip(op.arguments, values, strict=True))
@@ -138,6 +136,17 @@ def apply_op(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if MODE.special and MODE.thread.dual is not None:
         add_tangent(op, bound, result)
     return result
+
+
+def _compute(
+    op: Op, function: Callable[..., Any], arrays: Sequence[Any], parameters: dict[str, Any]
+) -> Any:
+    """Call the function of an op; memory for its results comes from the pool if they are large."""
+    if MODE.special and MODE.thread.observer is not None:
+        return MODE.thread.observer(op, function, arrays, parameters)
+    if AVALS.large:
+        return pooled_if_large(function, *arrays, **parameters)
+    return function(*arrays, **parameters)
 
 
 def _record_framed(active: Active, bound: dict[str, Any], z: np.ndarray) -> Tensor:
@@ -331,15 +340,8 @@ def apply_opaque(op: ArrayOp, bound: dict[str, Any]) -> Any:
     if MODE.special and MODE.thread.trace is not None and holds_traced(bound.values()):
         return traced_calls.apply(op, bound)
     active = Active(op, bound)
-    if MODE.special and MODE.thread.observer is not None:
-        parameters = {name: bound[name] for name in op.parameters}
-        out = MODE.thread.observer(op, op.function, active.arrays, parameters)
-    else:
-        parameters = {name: bound[name] for name in op.parameters} if op.parameters else {}
-        if AVALS.large:
-            out = pooled_if_large(op.function, *active.arrays, **parameters)
-        else:
-            out = op.function(*active.arrays, **parameters)
+    parameters = {name: bound[name] for name in op.parameters} if op.parameters else {}
+    out = _compute(op, op.function, active.arrays, parameters)
     record = bool(active.mask) and (not MODE.special or MODE.recording)
     if isinstance(out, tuple):
         return _apply_several(active, bound, out, record)

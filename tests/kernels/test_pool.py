@@ -196,15 +196,14 @@ def test_an_error_inside_restores_the_allocator():
     assert get_handler_name() == "default_allocator"
 
 
-def test_an_allocator_of_the_user_is_restored():
-    with_pool = []
+def test_calls_may_be_nested():
+    inner = []
 
-    def nested():
-        with_pool.append(pool.pooled(np.empty, COUNT))
+    def outer():
+        inner.append(pool.pooled(np.empty, COUNT))
         return np.empty(COUNT)
 
-    outer = pool.pooled(nested)
-    assert made_by(outer) == made_by(with_pool[0]) == "tapegrad_pool"
+    assert made_by(pool.pooled(outer)) == made_by(inner[0]) == "tapegrad_pool"
 
 
 def test_threads_share_the_pool():
