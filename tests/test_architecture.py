@@ -31,7 +31,7 @@ LAYERS = [
     ["fft", "linalg", "special"],
     [f"transform.{name}" for name in ("errors", "kinds", "ir", "declared", "printer", "stubs")],
     ["transform.cache"],
-    ["transform.eager_calls"],
+    ["transform.deferred", "transform.eager_calls"],
     ["transform.blas", "transform.extremes", "transform.tape_memory"],
     [f"transform.{name}" for name in ("checkpointing", "functions", "runtime", "vector_math")],
     ["transform.frontend"],

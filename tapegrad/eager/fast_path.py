@@ -2,7 +2,8 @@
 
 For an elementwise op on tensors of one shape and dtype (or a Python number), the values to save,
 the output's aval and the layout of the owner follow from the op table. The source of a specialised
-function is generated from the table once per op, at import; all other calls go to `apply_op`.
+function is generated from the table at import, once for all ops that save and read alike; all other
+calls go to `apply_op`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import functools
 import linecache
 from collections.abc import Callable
-from typing import Any
+from types import CodeType
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -79,7 +81,7 @@ _PASSIVE_POOLED = "if not LARGE else pooled_if_large({}, {})"
 
 # MODE.special is not empty once complex numbers have been recorded.
 _UNARY = """
-def {name}(x, out=None, where=True):
+def function(x, out=None, where=True):
     if type(x) is Tensor and out is None and where is True:
         if not SPECIAL:
             own_x = x._own
@@ -100,7 +102,7 @@ def {name}(x, out=None, where=True):
 """
 
 _BINARY = """
-def {name}(x, y, out=None, where=True):
+def function(x, y, out=None, where=True):
     if type(x) is Tensor and out is None and where is True:
         if not SPECIAL:
             own_x = x._own
@@ -202,7 +204,7 @@ if type(a_{n}) is not ndarray and type(a_{n}) is not DeviceArray:
 """
 
 _REDUCTION = """
-def {name}(x, axis=None, *, keepdims=False):
+def function(x, axis=None, *, keepdims=False):
     if type(x) is not Tensor:
         return apply_op(OP, (x, axis), {{"keepdims": keepdims}})
     a_x = x._a
@@ -258,11 +260,10 @@ def number(value: float, dtype: np.dtype) -> Any:
 def function_of(op: Op) -> tuple[Callable[..., Any], Callable[..., Any] | None]:
     """Return an op's public function and, for some binary ops, the reflected function."""
     if isinstance(op, Elementwise):
-        scope = _compile(op, _elementwise_source(op))
-        return _dress(op, scope.get(op.name, scope["general"])), scope.get("reflected")
+        scope = _execute(op)
+        return _dress(op, scope.get("function", scope["general"])), scope.get("reflected")
     if isinstance(op, Reduction):
-        return _dress(op, _compile(op, _reduction_source(op))[op.name]), None
-
+        return _dress(op, _execute(op)["function"]), None
     if isinstance(op, View):
         return _dress(op, _view_function(op)), None
     assert isinstance(op, ArrayOp)
@@ -303,11 +304,14 @@ def _dress(op: Op, function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def _compile(op: Op, source: str) -> dict[str, Any]:
+def _execute(op: SweptOp) -> dict[str, Any]:
+    """Return the namespace of the specialised functions of an op."""
     scope: dict[str, Any] = {
         "ADD_TANGENTS": ADD_TANGENTS,
         "BOOL": np.dtype(bool),
         "CHECK_SWITCHES": CHECK_SWITCHES,
+        "CODE": op.code,
+        "CODE_OF_NUMBERS": op.code | NUMBERS << 32,
         "FLOAT32": FLOAT32,
         "FLOAT64": FLOAT64,
         "MAKE_INFERENCE": MAKE_INFERENCE,
@@ -349,10 +353,49 @@ def _compile(op: Op, source: str) -> dict[str, Any]:
     elif isinstance(op, Reduction):
         scope["compute"] = op.function
         scope["extras"] = op.extras
-    filename = f"<tapegrad eager {op.name}>"
-    linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
-    exec(compile(source, filename, "exec"), scope)
+    exec(_compile(_Pattern.of(op)), scope)
+    for name in scope.keys() & {"function", "general", "reflected"}:
+        # a copy, because CPython keeps in the code what it found in the globals of the last call
+        code = scope[name].__code__
+        scope[name].__code__ = code.replace(co_name=op.name, co_qualname=op.name)
     return scope
+
+
+class _Pattern(NamedTuple):
+    """What the source of an op depends on; it is compiled once for all ops of one pattern."""
+
+    arguments: tuple[str, ...]
+    differentiable: tuple[str, ...]
+    saved: tuple[str, ...]
+    reads: tuple[frozenset[str], ...]  # what the partials read, for every differentiable argument
+    extras: tuple[str, ...]
+    is_reduction: bool
+    has_loops: bool  # besides NumPy's function, for larger arrays
+
+    @classmethod
+    def of(cls, op: SweptOp) -> _Pattern:
+        return cls(
+            arguments=op.arguments,
+            differentiable=op.differentiable,
+            saved=op.saved,
+            reads=tuple(frozenset(op.reads(name)) for name in op.differentiable),
+            extras=tuple(op.extras),
+            is_reduction=isinstance(op, Reduction),
+            has_loops=isinstance(op, Elementwise)
+            and op.function is not None
+            and op.compiled is not None,
+        )
+
+    def read_by(self, argument: str) -> frozenset[str]:
+        return self.reads[self.differentiable.index(argument)]
+
+
+@functools.cache
+def _compile(pattern: _Pattern) -> CodeType:
+    source = _reduction_source(pattern) if pattern.is_reduction else _elementwise_source(pattern)
+    filename = f"<tapegrad eager {_compile.cache_info().misses}>"
+    linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
+    return compile(source, filename, "exec")
 
 
 def _fill(template: str, **parts: str) -> str:
@@ -368,38 +411,37 @@ def _fill(template: str, **parts: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _record_source(op: SweptOp, active: tuple[str, ...] | None, y: str = "") -> str:
+def _record_source(pattern: _Pattern, active: tuple[str, ...] | None, y: str = "") -> str:
     """Return source that records `z` for the given `active` inputs (None: tested at run time)."""
     owners, slots, saved = [], [], []
-    for name in op.differentiable:
+    for name in pattern.differentiable:
         known = active is None or name in active
         owners.append(f"own_{name}" if known else "None")
-        if active is None and len(op.differentiable) > 1:
+        if active is None and len(pattern.differentiable) > 1:
             slots.append(f"own_{name}[1] if own_{name} is not None else 0")
         else:
             slots.append(f"own_{name}[1]" if known else "0")
-    for name in op.saved:
+    for name in pattern.saved:
         value = "z" if name == "z" else f"a_{name}"
-        readers = [other for other in op.differentiable if name in op.reads(other)]
+        readers = [other for other in pattern.differentiable if name in pattern.read_by(other)]
         if active is not None:
             saved.append(value if set(readers) & set(active) else "None")
-        elif set(readers) == set(op.differentiable):
+        elif set(readers) == set(pattern.differentiable):
             saved.append(value)
         else:
             test = " or ".join(f"own_{other} is not None" for other in readers)
             saved.append(f"{value} if {test} else None")
-    code = str(op.code)
-    numbers = str(op.code | NUMBERS << 32)
-    if len(op.arguments) == 2 == len(op.differentiable):
+    code, numbers = "CODE", "CODE_OF_NUMBERS"
+    if len(pattern.arguments) == 2 == len(pattern.differentiable):
         if active is None:
             tests = [
                 f"own_{other} is None and type({other}) in NUMBER_TYPES"
-                for name, other in (op.arguments, op.arguments[::-1])
-                if not set(op.reads(name)) & {"z", name}
+                for name, other in (pattern.arguments, pattern.arguments[::-1])
+                if not pattern.read_by(name) & {"z", name}
             ]
             if tests:
                 code = f"{numbers} if {' or '.join(tests)} else {code}"
-        elif len(active) == 1 and not set(op.reads(active[0])) & {"z", *active}:
+        elif len(active) == 1 and not pattern.read_by(active[0]) & {"z", *active}:
             code = numbers  # the other operand is a number in the fast path
     return _fill(
         _RECORD,
@@ -411,12 +453,12 @@ def _record_source(op: SweptOp, active: tuple[str, ...] | None, y: str = "") -> 
     )
 
 
-def _elementwise_source(op: Elementwise) -> str:
-    names = op.arguments
+def _elementwise_source(pattern: _Pattern) -> str:
+    names = pattern.arguments
     inputs = ", ".join(f"a_{n}" for n in names)
     uniform = [
         f"a_{n}.dtype is dtype"
-        if n in op.differentiable
+        if n in pattern.differentiable
         else f"(a_{n}.dtype is dtype or a_{n}.dtype is BOOL)"
         for n in names
     ]
@@ -428,43 +470,41 @@ def _elementwise_source(op: Elementwise) -> str:
         unwrap="\n".join(
             _UNWRAP.strip("\n").format(n=n, arguments=", ".join(names)) for n in names
         ),
-        untracked=" and ".join(f"own_{n} is None" for n in op.differentiable),
+        untracked=" and ".join(f"own_{n} is None" for n in pattern.differentiable),
         passive=_PASSIVE,
         as_array=_AS_ARRAY.format(arguments=", ".join(names)),
         convert="\n".join(_CONVERT.strip("\n").format(n=n) for n in names),
         uniform=" and ".join(uniform),
-        record=_record_source(op, None),
+        record=_record_source(pattern, None),
     )
-    if names not in (("x",), ("x", "y")) or op.differentiable != names:
+    if names not in (("x",), ("x", "y")) or pattern.differentiable != names:
         return source
     forward, function = f"compute({inputs})", "compute"
     passive = f"forward({inputs})"  # of any sizes, as in `general`
-    if op.function is not None and op.compiled is not None:
+    if pattern.has_loops:
         forward = f"({forward} if a_x.size < {COMPILED_FROM} else compiled({inputs}))"
         function = "compiled"
         passive = forward if len(names) == 1 else passive
     template = _UNARY if len(names) == 1 else _BINARY
     return source + _fill(
         template,
-        name=op.name,
         forward=f"{forward} {_POOLED.format(function, inputs)}",
         passive_forward=f"{passive} {_PASSIVE_POOLED.format('forward', inputs)}",
         forward_number=f"compute({inputs}) {_POOLED.format('compute', inputs)}",
         passive_number=f"compute({inputs}) {_PASSIVE_POOLED.format('compute', inputs)}",
         as_array=_AS_ARRAY.format(arguments=", ".join(names)),
         passive=_PASSIVE,
-        record=_record_source(op, names),
-        record_x=_record_source(op, ("x",)),
-        record_y=_record_source(op, names[1:]),
+        record=_record_source(pattern, names),
+        record_x=_record_source(pattern, ("x",)),
+        record_y=_record_source(pattern, names[1:]),
     )
 
 
-def _reduction_source(op: Reduction) -> str:
+def _reduction_source(pattern: _Pattern) -> str:
     return _fill(
         _REDUCTION,
-        name=op.name,
         as_array=_AS_ARRAY.format(arguments="x"),
         passive=_PASSIVE,
-        extras="\n".join(f"a_{name} = extras['{name}'](a_x, z, axis)" for name in op.extras),
-        record=_record_source(op, ("x",), y="mask"),
+        extras="\n".join(f"a_{name} = extras['{name}'](a_x, z, axis)" for name in pattern.extras),
+        record=_record_source(pattern, ("x",), y="mask"),
     )

@@ -46,36 +46,32 @@ class _Handler(ctypes.Structure):
 _SET_HANDLER = 304  # the place of PyDataMem_SetHandler in NumPy's table of functions
 
 
-class Functions(NamedTuple):
-    """The addresses of compiled functions of the pool."""
-
-    allocate: int
-    allocate_zeroed: int
-    resize: int
-    release: int
-    trim: int
-    release_of_array: int
-
-
-_ARGUMENTS = Functions(2, 3, 3, 3, 1, 3)  # their numbers
+# the numbers of the arguments of compiled functions of the pool
+_ARGUMENTS = {
+    "allocate": 2,
+    "allocate_zeroed": 3,
+    "resize": 3,
+    "release": 3,
+    "trim": 1,
+    "release_of_array": 3,
+}
 
 
 @functools.cache
-def functions() -> Functions:
-    """Return the functions, compiled on first use."""
-    folder = Path(__file__).parent
-    files = ("intrinsics.py", "pool.py", "pool_code.py")
-    sources = b"".join((folder / file).read_bytes() for file in files)
-    module = "tapegrad.kernels.pool_code"
+def address_of_function(name: str) -> int:
+    """Return the address of a function, which is compiled on first use."""
     # arrays may be deleted when the process ends, after the modules of the package
     native.keep_forever()
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(table))
-    return Functions(
-        *(
-            native.compiled(module, name, "int64", count, sources)
-            for name, count in _ARGUMENTS._asdict().items()
-        )
-    )
+    module = "tapegrad.kernels.pool_code"
+    return native.compiled(module, name, "int64", _ARGUMENTS[name], _sources())
+
+
+@functools.cache
+def _sources() -> bytes:
+    folder = Path(__file__).parent
+    files = ("intrinsics.py", "pool.py", "pool_code.py")
+    return b"".join((folder / file).read_bytes() for file in files)
 
 
 class _Setter(NamedTuple):
@@ -86,7 +82,8 @@ class _Setter(NamedTuple):
 @functools.cache
 def _setter() -> _Setter:
     """Return how NumPy is told where to take the memory of arrays from."""
-    handler = _Handler(b"tapegrad_pool", 1, address_of(table), *functions()[:4])
+    used = map(address_of_function, ("allocate", "allocate_zeroed", "resize", "release"))
+    handler = _Handler(b"tapegrad_pool", 1, address_of(table), *used)
     make_capsule = ctypes.pythonapi.PyCapsule_New
     make_capsule.restype = ctypes.py_object
     make_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
@@ -150,5 +147,5 @@ def set_pool_limit(limit: int | None) -> None:
     """
     table[LIMIT] = _DEFAULT_LIMIT if limit is None else checked_limit("set_pool_limit", limit)
     if table[WAITING]:
-        trim = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(functions().trim)
+        trim = ctypes.PYFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(address_of_function("trim"))
         trim(address_of(table))

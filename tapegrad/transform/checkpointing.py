@@ -13,7 +13,7 @@ from numba.core import types
 from numba.core.errors import TypingError
 from numba.extending import overload
 
-from tapegrad.transform.runtime import check_memory
+from tapegrad.transform.deferred import runtime
 
 
 def checkpointed(steps: Any, memory: int | None = None) -> Any:
@@ -107,7 +107,7 @@ def _same(steps: Any, memory: Any = None) -> Any:
         return same
 
     def of_length(steps: Any, memory: Any = None) -> Any:
-        check_memory(memory)
+        runtime.check_memory(memory)
         return steps
 
     return of_length

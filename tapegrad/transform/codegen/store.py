@@ -26,13 +26,12 @@ from typing import Any
 import numpy as np
 
 from tapegrad.kernels import cache
-from tapegrad.transform import runtime, vector_math
+from tapegrad.transform import deferred
 from tapegrad.transform.cache import machine_code
 from tapegrad.transform.cache.fingerprint import Fingerprint
 from tapegrad.transform.frontend.source import MISSING, Source
 from tapegrad.transform.functions import ops, scalar_ops
 from tapegrad.transform.lowering.stand_ins import core_of, made_for, stand_in
-from tapegrad.transform.rules import arrays
 
 _HEAD = "# tapegrad: "
 
@@ -204,11 +203,11 @@ def namespace(statics: dict[str, Any]) -> dict[str, Any]:
         "math": math,
         "numba": numba,
         "operator": operator,
-        "runtime": runtime,
-        "arrays": arrays,
+        "runtime": deferred.runtime,
+        "arrays": deferred.arrays,
         "ops": ops,
         "scalar_ops": scalar_ops,
-        "vector_math": vector_math,
+        "vector_math": deferred.vector_math,
     }
     found.update(statics)
     return found

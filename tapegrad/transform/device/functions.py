@@ -24,8 +24,8 @@ import numpy as np
 from tapegrad.cuda.toolkit import known_ufuncs
 from tapegrad.kernels import native
 from tapegrad.kernels.intrinsics import as_float
-from tapegrad.transform import runtime
 from tapegrad.transform.base import Derivative
+from tapegrad.transform.deferred import runtime
 from tapegrad.transform.device import stand_ins
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.frontend.source import MISSING, Source

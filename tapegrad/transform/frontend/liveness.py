@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 
 
-def assigned(nodes: list[ast.stmt]) -> list[str]:
+def assigned(nodes: Iterable[ast.AST]) -> list[str]:
     """Return the names that statements assign, in order."""
     found: dict[str, None] = {}
     for node in nodes:
@@ -43,34 +44,58 @@ def live(
     at
         If given, the names live after each statement are entered here, by the statement's id.
     """
-    for node in reversed(nodes):
-        if at is not None:
-            at[id(node)] = at.get(id(node), set()) | after
-        if isinstance(node, ast.If):
-            sides = [live(block, after, left, at) for block in (node.body, node.orelse)]
-            after = used(node.test).union(*sides)
-        elif isinstance(node, ast.For):
-            exits = {part.id for part in getattr(node, "exit", ())}
-            targets = set(assigned([ast.Assign([node.target], node.iter)]))
-            once = live(node.body, after | exits, after, at) - targets
-            once = live(node.body, after | exits | once, after, at) - targets
-            after = after | once | used(node.iter) | used(node.target)
-        elif isinstance(node, ast.While):
-            exits = {part.id for part in getattr(node, "exit", ())}
-            around = after | exits | used(node.test)
-            once = live(node.body, around, after, at)
-            after = after | used(node.test) | live(node.body, around | once, after, at)
-        elif isinstance(node, ast.Break) and left is not None:
-            after = left
-        else:
-            killed = set()
-            if isinstance(node, ast.Assign) or (isinstance(node, ast.AnnAssign) and node.value):
-                killed = set(assigned([node]))
-            read = used(node)
-            if isinstance(node, ast.AugAssign):
-                read |= set(assigned([node]))
-            after = (after - killed) | read
-    return after
+    return _Liveness(at).before(nodes, after, left)
+
+
+class _Liveness:
+    """One analysis: bodies of loops are gone through several times, their nodes are read once."""
+
+    def __init__(self, at: dict[int, set[str]] | None) -> None:
+        self.at = at
+        self._used: dict[int, set[str]] = {}
+        self._assigned: dict[int, set[str]] = {}
+
+    def used(self, node: ast.AST) -> set[str]:
+        found = self._used.get(id(node))
+        if found is None:
+            found = self._used[id(node)] = used(node)
+        return found
+
+    def assigned(self, node: ast.AST) -> set[str]:
+        found = self._assigned.get(id(node))
+        if found is None:
+            found = self._assigned[id(node)] = set(assigned([node]))
+        return found
+
+    def before(self, nodes: list[ast.stmt], after: set[str], left: set[str] | None) -> set[str]:
+        at = self.at
+        for node in reversed(nodes):
+            if at is not None:
+                at[id(node)] = at.get(id(node), set()) | after
+            if isinstance(node, ast.If):
+                sides = [self.before(block, after, left) for block in (node.body, node.orelse)]
+                after = self.used(node.test).union(*sides)
+            elif isinstance(node, ast.For):
+                exits = {part.id for part in getattr(node, "exit", ())}
+                targets = self.assigned(node.target)
+                once = self.before(node.body, after | exits, after) - targets
+                once = self.before(node.body, after | exits | once, after) - targets
+                after = after | once | self.used(node.iter) | self.used(node.target)
+            elif isinstance(node, ast.While):
+                exits = {part.id for part in getattr(node, "exit", ())}
+                around = after | exits | self.used(node.test)
+                once = self.before(node.body, around, after)
+                twice = self.before(node.body, around | once, after)
+                after = after | self.used(node.test) | twice
+            elif isinstance(node, ast.Break) and left is not None:
+                after = left
+            elif isinstance(node, ast.AugAssign):
+                after = after | self.used(node) | self.assigned(node)
+            elif isinstance(node, ast.Assign) or (isinstance(node, ast.AnnAssign) and node.value):
+                after = (after - self.assigned(node)) | self.used(node)
+            else:
+                after = after | self.used(node)
+        return after
 
 
 def live_after(nodes: list[ast.stmt], target: ast.stmt) -> set[str]:

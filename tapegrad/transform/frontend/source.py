@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tapegrad.transform import runtime
+from tapegrad.transform.deferred import runtime
 from tapegrad.transform.errors import TransformError
 
 MISSING = object()

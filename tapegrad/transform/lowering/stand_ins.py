@@ -24,8 +24,8 @@ from numba.np.ufunc.gufunc import GUFunc
 from numba.np.ufunc.sigparse import parse_signature
 
 from tapegrad.kernels import native
-from tapegrad.transform import runtime
 from tapegrad.transform.cache.fingerprint import implementations_of
+from tapegrad.transform.deferred import runtime
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.kinds import is_array
 

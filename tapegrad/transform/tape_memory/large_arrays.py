@@ -51,9 +51,8 @@ llvm.add_symbol(_SYMBOL, ctypes.addressof(_pool))
 @functools.cache
 def start_pool() -> None:
     """Compile or load the functions of the pool."""
-    found = pool.functions()
-    _pool.allocate, _pool.release = found.allocate, found.release
-    _pool.release_of_array = found.release_of_array
+    for name in ("allocate", "release", "release_of_array"):
+        setattr(_pool, name, pool.address_of_function(name))
 
 
 def _maker(is_cleared: bool):

@@ -1,0 +1,27 @@
+"""Modules that generated code names, which are imported when numba first asks for one of them.
+
+A process that finds all its machine code on disk compiles nothing, and needs none of them: making
+their functions known to numba takes longer than everything else that it does.
+"""
+
+from __future__ import annotations
+
+import importlib
+import types
+from typing import Any
+
+
+class _Deferred(types.ModuleType):
+    """Another module, imported when one of its names is read; a module for numba's sake."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)  # of the import system, which looks at all modules
+        found = getattr(importlib.import_module(self.__name__), name)
+        setattr(self, name, found)
+        return found
+
+
+runtime = _Deferred("tapegrad.transform.runtime")
+arrays = _Deferred("tapegrad.transform.rules.arrays")
+vector_math = _Deferred("tapegrad.transform.vector_math")
