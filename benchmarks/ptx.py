@@ -6,6 +6,7 @@ No device is needed, but ``pip install 'tapegrad[cuda]'``. The status is 1 if a 
 one that computes in float32 uses float64.
 """
 
+import argparse
 import importlib.metadata
 import importlib.util
 import os
@@ -14,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,12 +31,15 @@ from tapegrad.transform.ensembles.on_device import Kernel
 
 from . import recorded_kernels
 from .njit.oscillators import van_der_pol
+from .parts import add_part
 from .report import show_table
 
 CAPABILITIES = ((7, 5), (8, 0), (9, 0))
 FLOAT, VECTOR = numba.float64, numba.float64[::1]
 # libdevice reduces large arguments of these in float64; the others need its precision
 OF_DOUBLES = {"sin", "cos", "tan", "sinc", "gammaln", "digamma", "polygamma"}
+
+Part = Callable[[list[Any]], list[Any]]
 
 
 def attraction(position, masses, k):
@@ -101,10 +105,10 @@ def assembled(ptx: str, name: str, capability: tuple[int, int]) -> dict[str, int
     return {key: int(re.search(pattern, about)[1]) for key, pattern in patterns.items()}
 
 
-def show_ensembles(cuda: Any) -> int:
+def show_ensembles(cuda: Any, part: Part) -> int:
     """Print the table of ensembles; return how many bytes are spilled."""
     rows, spilled = [], 0
-    for name, function, kinds, many in ensembles():
+    for name, function, kinds, many in part([*ensembles()]):
         function.compile(kinds)
         result = function.overloads[kinds].signature.return_type
         cells = []
@@ -122,14 +126,15 @@ def show_ensembles(cuda: Any) -> int:
     return spilled
 
 
-def show_tensors(cuda: Any) -> int:
+def show_tensors(cuda: Any, part: Part) -> int:
     """Print the table of kernels of tensors; return how many are not as they should be.
 
     PTX for the oldest architecture is valid for the others.
     """
     made: list[tuple[str, bool, str]] = []
     with compiling_for(CAPABILITIES[0]):
-        for group, operation, is_single, kernel, signature in recorded_kernels.kernels(cuda):
+        launched = part([*recorded_kernels.kernels(cuda)])
+        for group, operation, is_single, kernel, signature in launched:
             ptx, _ = cuda.compile_ptx(kernel.made.py_func, signature, cc=CAPABILITIES[0])
             is_wrong = is_single and operation not in OF_DOUBLES and ".f64" in ptx
             if is_wrong:
@@ -166,8 +171,11 @@ def main() -> int:
     """Print the tables; the status says whether anything is wrong."""
     from numba import cuda
 
-    spilled = show_ensembles(cuda)
-    return int(bool(show_tensors(cuda) + spilled))
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.ptx", description=__doc__)
+    add_part(parser)
+    part: Part = parser.parse_args().part
+    spilled = show_ensembles(cuda, part)
+    return int(bool(show_tensors(cuda, part) + spilled))
 
 
 if __name__ == "__main__":

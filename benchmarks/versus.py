@@ -10,7 +10,7 @@ import importlib.metadata
 import json
 import platform
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from .cases import GROUPS, Case
 from .njit_costs import COSTS
 from .njit_ensembles import measure_njit_ensembles
 from .njit_threads import measure_njit_threads
+from .parts import add_part
 from .peers import Side, disagreement, installed, outcome
 from .processes import PROCESSES
 from .profiling import measure_profiling
@@ -106,9 +107,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--side", action="append", choices=sides, help="only this, or these; repeatable"
     )
     parser.add_argument("--quick", action="store_true", help="tiny sizes, one repetition each")
-    parser.add_argument(
-        "--part", metavar="K/N", type=part_of, default="0/1", help="only part K of N (default: all)"
-    )
+    add_part(parser)
     parser.add_argument("--repetitions", type=int, help="samples of what is fast (default 21)")
     parser.add_argument("--output", metavar="PNG", help="save plots of the ratios, PNG-GROUP each")
     parser.add_argument("--json", metavar="FILE", help="save the measurements")
@@ -117,12 +116,6 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         options.side.append("tapegrad")
     options.repetitions = options.repetitions or (1 if options.quick else 21)
     return options
-
-
-def part_of(text: str) -> Callable[[list[Any]], list[Any]]:
-    """Return what takes every N-th item of a list, from text like K/N."""
-    part, parts = map(int, text.split("/"))
-    return lambda items: items[part % parts :: parts]
 
 
 def cases(names: Sequence[str] | None, quick: bool) -> list[Case]:
