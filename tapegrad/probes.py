@@ -358,13 +358,13 @@ def _merged(code: CodeType) -> CodeType | None:
     (function,) = (
         node
         for node in tree.body
-        if isinstance(node, ast.FunctionDef) and node.name == code.co_name
+        if isinstance(node, ast.FunctionDef) and node.lineno == code.co_firstlineno
     )
     function.body[:0] = sampled.body[:2]
     tree.body = [function]
     scope: dict[str, Any] = {}
     exec(compile(ast.fix_missing_locations(tree), code.co_filename, "exec"), scope)
-    return scope[code.co_name].__code__
+    return scope[function.name].__code__
 
 
 def _with_code(function: FunctionType, code: CodeType) -> FunctionType:

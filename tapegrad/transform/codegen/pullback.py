@@ -14,6 +14,7 @@ from tapegrad.transform.codegen.reverse_state import ReverseState
 from tapegrad.transform.codegen.split import seed_name
 from tapegrad.transform.ir import FunctionIR, Structure, leaf_names, name
 from tapegrad.transform.kinds import is_array, is_real, shape_checks, zero_text
+from tapegrad.transform.lowering.partners import without_partners
 from tapegrad.transform.printer import Writer, show, show_result
 
 
@@ -42,6 +43,8 @@ def write_pullback(
     out
         The name of the parameter with the arrays to write the gradient to, if there is one.
     """
+    if not params:  # the value alone
+        instance.function = without_partners(instance.function)
     function = instance.function
     results = instance.results()
     inputs = [

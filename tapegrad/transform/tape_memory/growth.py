@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tapegrad.transform.cache.machine_code import jit, passive
+from tapegrad.transform.cache.machine_code import jit, merged, passive
 from tapegrad.transform.tape_memory.buffer import (
     FIRST,
     enlarged,
@@ -25,7 +25,7 @@ def grown(tape, needed):
     return enlarged(tape, allowed_size(tape, needed))
 
 
-@passive
+@merged
 def allowed_size(tape, needed):
     """Return the new size of a tape; raise MemoryError if it would exceed the limit."""
     check_limit(tape, needed, kept_bytes(tape))
@@ -37,7 +37,7 @@ def allowed_size(tape, needed):
     return size
 
 
-@passive
+@merged
 def size_for(tape, needed):
     """Return the new size of a tape, which is also that of the tape of tangents.
 

@@ -65,20 +65,9 @@ def _maker(is_cleared: bool):
         def codegen(context, builder, signature, args):
             given = zip(cgutils.unpack_tuple(builder, args[0]), signature.args[0], strict=True)
             shape = [context.cast(builder, extent, of, types.int64) for extent, of in given]
-            size, strides = _size_and_strides(context, builder, shape)
-            info = _memory(context, builder, size)
-            data = context.nrt.meminfo_data(builder, info)
+            array, size = _new_array(context, builder, kind, shape)
             if is_cleared:
-                cgutils.memset(builder, data, size, 0)
-            array = arrayobj.make_array(kind)(context, builder)
-            arrayobj.populate_array(
-                array,
-                data=builder.bitcast(data, ir.DoubleType().as_pointer()),
-                shape=cgutils.pack_array(builder, shape, ty=_WORD),
-                strides=cgutils.pack_array(builder, strides, ty=_WORD),
-                itemsize=ir.Constant(_WORD, 8),
-                meminfo=info,
-            )
+                cgutils.memset(builder, array.data, size, 0)
             return array._getvalue()
 
         return kind(shape), codegen
@@ -88,6 +77,38 @@ def _maker(is_cleared: bool):
 
 # arrays of a shape: with undefined elements, and of zeros
 empty, zeros = _maker(False), _maker(True)
+
+
+@intrinsic
+def duplicate(typingctx, x):
+    """Return a copy of a contiguous array of floats."""
+    kind = types.Array(types.float64, x.ndim, "C")
+
+    def codegen(context, builder, signature, args):
+        given = arrayobj.make_array(signature.args[0])(context, builder, args[0])
+        shape = cgutils.unpack_tuple(builder, given.shape)
+        array, size = _new_array(context, builder, kind, shape)
+        cgutils.raw_memcpy(builder, array.data, given.data, size, 1)
+        return array._getvalue()
+
+    return kind(x), codegen
+
+
+def _new_array(context: Any, builder: Any, kind: Any, shape: list[Any]) -> tuple[Any, Any]:
+    """Write a new array of floats; return it and its size in bytes."""
+    size, strides = _size_and_strides(context, builder, shape)
+    info = _memory(context, builder, size)
+    array = arrayobj.make_array(kind)(context, builder)
+    data = context.nrt.meminfo_data(builder, info)
+    arrayobj.populate_array(
+        array,
+        data=builder.bitcast(data, ir.DoubleType().as_pointer()),
+        shape=cgutils.pack_array(builder, shape, ty=_WORD),
+        strides=cgutils.pack_array(builder, strides, ty=_WORD),
+        itemsize=ir.Constant(_WORD, 8),
+        meminfo=info,
+    )
+    return array, size
 
 
 def _size_and_strides(context: Any, builder: Any, shape: list[Any]) -> tuple[Any, list[Any]]:
@@ -196,16 +217,6 @@ def _field(builder: Any, field: Any) -> Any:
         found.linkage = "external"
     fields = builder.bitcast(found, _WORD.as_pointer())
     return builder.load(builder.gep(fields, [ir.Constant(_WORD, field.offset // 8)]))
-
-
-@jit
-def duplicate(x):
-    """Return a copy of a contiguous array of floats."""
-    found = empty(x.shape)
-    one, other = found.reshape(-1), x.reshape(-1)
-    for k in range(one.size):  # numba takes seconds to compile what `one[:] = other` may raise
-        one[k] = other[k]
-    return found
 
 
 @jit

@@ -6,7 +6,6 @@ memory that a call keeps is known, and can be released if it exceeds the limit.
 
 from __future__ import annotations
 
-import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -15,7 +14,7 @@ from numba.core.imputils import impl_ret_new_ref
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
-from tapegrad.transform.cache.machine_code import passive
+from tapegrad.transform.cache.machine_code import merged
 from tapegrad.transform.tape_memory.buffer import (
     POINTER,
     WORD,
@@ -26,6 +25,7 @@ from tapegrad.transform.tape_memory.buffer import (
     number,
     set_kept_bytes,
 )
+from tapegrad.transform.tape_memory.large_arrays import zeros
 
 _REFERENCE = 4  # words of a reference before the shape and the strides of the array
 
@@ -169,7 +169,7 @@ def _release(typingctx, owner):
     return types.none(types.int64), codegen
 
 
-@passive
+@merged
 def count_kept(tape):
     """Count each of the arrays that the tape refers to once."""
     count = 0
@@ -181,24 +181,24 @@ def count_kept(tape):
     while mask < 2 * count:
         mask *= 2
     mask -= 1
-    seen = np.zeros(mask + 1, np.int64)  # owners, by a hash
+    seen = zeros((mask + 1,))  # owners, by a hash
     total = 0
     place = last_reference(tape)
     while place >= 0:
         owner = _word(tape, place)
         at = (owner >> 4) & mask
-        while seen[at] != 0 and seen[at] != owner:
+        while _word(seen, at) != 0 and _word(seen, at) != owner:
             at = (at + 1) & mask
-        if seen[at] == owner:
+        if _word(seen, at) == owner:
             _set_word(tape, place + 2, 0)
         else:
-            seen[at] = owner
+            _set_word(seen, at, owner)
             total += _word(tape, place + 2)
         place = _word(tape, place + 1) - 1
     set_kept_bytes(tape, total)
 
 
-@passive
+@merged
 def abandon(tape):
     """Free the memory of a tape and what it refers to, before an error leaves all functions."""
     place = last_reference(tape)
