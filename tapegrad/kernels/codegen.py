@@ -30,9 +30,7 @@ from tapegrad.kernels import native, vmath
 from tapegrad.kernels.structs import ARRAY_DATA
 
 _OPTIONS = 'error_model="numpy", fastmath={"contract"}'
-_HELPER = (
-    f"@numba.njit(forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, {_OPTIONS})"
-)
+_HELPER = f"@numba.njit(forceinline=True, **{native.NO_WRAPPERS}, {_OPTIONS})"
 TYPES = ("float32", "float64")
 
 

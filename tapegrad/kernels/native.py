@@ -64,6 +64,9 @@ def _cpu_features() -> str:
     return str(llvm.get_host_cpu_features().flatten())
 
 
+# numba's options for functions that only compiled code calls: half of the work for short ones
+NO_WRAPPERS = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
 FORMAT = "2"  # format of the files
 
 

@@ -20,7 +20,10 @@ from tapegrad.kernels.intrinsics import (
     load,
     put_if_zero,
 )
+from tapegrad.kernels.native import NO_WRAPPERS
 from tapegrad.kernels.pool import LEAST, LIMIT, NEXT, PLACES, WAITING
+
+jit = njit(**NO_WRAPPERS)
 
 _PAGE = 4096
 _LARGE = 1 << 22  # bytes from which large pages are worth it
@@ -37,13 +40,13 @@ if hasattr(ctypes.CDLL(None), "malloc_usable_size"):
     _size_of = c_function("malloc_usable_size", "size", "address")
 else:  # a C library of another kind, for which nothing waits
 
-    @njit
+    @jit
     def _size_of(given):
         """Return 0 for a size that is not known."""
         return 0
 
 
-@njit
+@jit
 def _take(table, nbytes):
     """Return memory that waits and has this size or slightly more, 0 if there is none."""
     for place in range(PLACES if nbytes >= LEAST else 0):
@@ -60,7 +63,7 @@ def _take(table, nbytes):
     return 0
 
 
-@njit
+@jit
 def _drop(table, place):
     """Free the memory that waits in a place, if any."""
     block = exchange(table, place, 0)
@@ -69,7 +72,7 @@ def _drop(table, place):
         _free((block,))
 
 
-@njit
+@jit
 def _fresh(block, nbytes):
     """Ask for large pages for new memory if it is large, as NumPy does."""
     if _HAS_LARGE_PAGES and nbytes >= _LARGE and block != 0:
@@ -78,14 +81,14 @@ def _fresh(block, nbytes):
     return block
 
 
-@njit
+@jit
 def allocate(address, nbytes):
     """Return memory, 0 if there is none."""
     block = _take(i8_pointer(address), nbytes)
     return block if block != 0 else _fresh(_malloc((nbytes,)), nbytes)
 
 
-@njit
+@jit
 def allocate_zeroed(address, count, itemsize):
     """Return zeroed memory, 0 if there is none."""
     nbytes = count * itemsize
@@ -95,13 +98,13 @@ def allocate_zeroed(address, count, itemsize):
     return _fresh(_calloc((count, itemsize)), nbytes)
 
 
-@njit
+@jit
 def resize(address, block, nbytes):
     """Return memory of another size with the same contents, 0 if there is none."""
     return _realloc((block, nbytes))
 
 
-@njit
+@jit
 def release(address, block, nbytes):
     """Let memory wait, instead of what has waited for long if there is too much; or free it."""
     if block == 0:
@@ -126,7 +129,7 @@ def release(address, block, nbytes):
     return 0
 
 
-@njit
+@jit
 def trim(address):
     """Free what exceeds the limit."""
     table = i8_pointer(address)
@@ -136,7 +139,7 @@ def trim(address):
     return 0
 
 
-@njit
+@jit
 def release_of_array(elements, size, info):
     """Release memory whose address stands before the elements of an array, and that of the table.
 

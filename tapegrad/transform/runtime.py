@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
@@ -16,7 +15,7 @@ from tapegrad.transform.blas import add_matrix_vector as add_matrix_vector
 from tapegrad.transform.blas import add_product as add_product
 from tapegrad.transform.blas import add_products_nt as add_products_nt
 from tapegrad.transform.blas import add_products_tn as add_products_tn
-from tapegrad.transform.cache.machine_code import jit, passive
+from tapegrad.transform.cache.machine_code import jit, passive, uncached
 from tapegrad.transform.errors import UnequalExtentsError as UnequalExtentsError
 from tapegrad.transform.extremes import maximum as maximum
 from tapegrad.transform.extremes import minimum as minimum
@@ -54,8 +53,6 @@ from tapegrad.transform.tape_memory.workers import stretch as stretch
 from tapegrad.transform.tape_memory.workers import tape_of as tape_of
 from tapegrad.transform.tape_memory.workers import used as used
 from tapegrad.transform.tape_memory.workers import workers_for as workers_for
-
-inlined = numba.njit(error_model="numpy")  # on disk only as part of the callers
 
 
 @intrinsic
@@ -270,7 +267,7 @@ def iteration_at(low, high, step, number, trips):
     return low + step * number if number < trips else high
 
 
-@inlined
+@uncached
 def matters(bar):
     """Whether a cotangent is not 0: otherwise the reverse of what it belongs to adds nothing.
 
@@ -308,7 +305,7 @@ def assign(typingctx, target, source):
     return types.none(target, source), codegen
 
 
-@inlined
+@uncached
 def push_array(tape, top, array, kind):
     """Push a reference to an array, which is later popped as an array of type `kind`."""
     needed = top + size_of(kind)
@@ -318,7 +315,7 @@ def push_array(tape, top, array, kind):
     return tape, needed
 
 
-@inlined
+@uncached
 def push_elements(tape, top, array, kind):
     """Push the elements of an array, which are later popped as an array of type `kind`."""
     needed = top + array.size + array.ndim
@@ -328,7 +325,7 @@ def push_elements(tape, top, array, kind):
     return tape, needed
 
 
-@inlined
+@uncached
 def push_tangent_elements(tape, top, array, kind):
     """Push the elements of the tangent of an array onto the tape of tangents."""
     needed = top + array.size + array.ndim
@@ -338,7 +335,7 @@ def push_tangent_elements(tape, top, array, kind):
     return tape, needed
 
 
-@inlined
+@uncached
 def push_tangent(tape, top, array, kind):
     """Push the tangent of an array onto the tape of tangents, as an array of type `kind`.
 

@@ -30,6 +30,7 @@ from tapegrad.kernels.intrinsics import (
     store_words,
     u1_pointer,
 )
+from tapegrad.kernels.native import NO_WRAPPERS
 from tapegrad.tape.layout import *
 
 ROW_BYTES = RECORD.itemsize
@@ -37,7 +38,7 @@ ROW_OP, ROW_AVAL, ROW_X, ROW_Y, ROW_OWNER = 1, 2, 3, 4, 5
 MASK_32 = 0xFFFFFFFF
 
 OPTIONS = {"error_model": "numpy", "fastmath": {"contract"}}
-jit = numba.njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, **OPTIONS)
+jit = numba.njit(**NO_WRAPPERS, **OPTIONS)
 
 
 @jit

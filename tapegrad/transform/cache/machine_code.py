@@ -87,11 +87,19 @@ def _has_identity(sig: Any) -> bool:
     return any(isinstance(kind, (types.Omitted, types.Function)) for kind in sig)
 
 
-def keep(namespace: dict[str, Any], path: Path, key: str) -> None:
+def functions_of(namespace: dict[str, Any]) -> dict[str, Any]:
+    """Return the numba functions that a generated module defines."""
+    return {
+        name: value
+        for name, value in namespace.items()
+        if isinstance(value, CPUDispatcher) and value.py_func.__globals__ is namespace
+    }
+
+
+def keep(functions: dict[str, Any], path: Path, key: str) -> None:
     """Keep the machine code of the functions of a generated module beside it."""
-    for name, value in namespace.items():
-        if isinstance(value, CPUDispatcher) and value.py_func.__globals__ is namespace:
-            value._cache = MachineCode(path.with_name(f"{path.stem}.{name}"), f"{key} {name}")
+    for name, function in functions.items():
+        function._cache = MachineCode(path.with_name(f"{path.stem}.{name}"), f"{key} {name}")
 
 
 class _OfPackage(MachineCode):
@@ -110,11 +118,39 @@ class _OfPackage(MachineCode):
         return native.fingerprint(fingerprint.package(), self.name.encode())
 
 
+class _Inner(CPUDispatcher):
+    """A function that compiled code calls.
+
+    A wrapper for calls from Python would take numba as long to compile as a short function. Such
+    calls compile it once more, with one.
+    """
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._with_wrapper(*args, **kwargs)
+
+    @functools.cached_property
+    def _with_wrapper(self) -> Any:
+        options = {k: v for k, v in self.targetoptions.items() if k not in native.NO_WRAPPERS}
+        return numba.njit(**options)(self.py_func)
+
+
+def as_inner(dispatcher: Any) -> Any:
+    """Make a numba function, which is not compiled yet, one that compiled code calls."""
+    dispatcher.targetoptions.update(native.NO_WRAPPERS)
+    dispatcher.__class__ = _Inner
+    return dispatcher
+
+
 def jit(function: Callable[..., Any], **options: Any) -> Any:
-    """Compile a function of this package with numba, and cache its machine code."""
-    made = numba.njit(error_model="numpy", **options)(function)
+    """Compile a function of this package with numba, for compiled code; cache its machine code."""
+    made = as_inner(numba.njit(error_model="numpy", **options)(function))
     made._cache = _OfPackage(function)
     return made
+
+
+def uncached(function: Callable[..., Any]) -> Any:
+    """Compile a function of this package that is on disk only as part of its callers."""
+    return as_inner(numba.njit(error_model="numpy")(function))
 
 
 def inlined(function: Callable[..., Any]) -> Any:

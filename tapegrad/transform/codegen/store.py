@@ -261,6 +261,9 @@ def execute(
     sys.modules[name] = module
     # do not use numba's own cache, which trusts what it finds
     exec(compile(shown.replace("cache=True", "cache=False"), filename, "exec"), module.__dict__)
+    made = machine_code.functions_of(module.__dict__)
+    for function_name in made.keys() - {about["entry"], about["run"], about["assuming"]}:
+        machine_code.as_inner(made[function_name])
     if path is not None and about["cache"]:
-        machine_code.keep(module.__dict__, path, cache.checksum(key, text.encode()))
+        machine_code.keep(made, path, cache.checksum(key, text.encode()))
     return module.__dict__
