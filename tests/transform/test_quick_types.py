@@ -65,6 +65,48 @@ def test_products(x):
         assert _type_of(stand_in_for("dot", 2), (x, y)) == _type_of(np.dot, (x, y))
 
 
+NUMBERS = "argmax", "argmin", "max", "mean", "min", "ptp", "std", "var"
+VECTORS = "cumsum", "diff", "sort"
+FLOATS = [kind for kind in ARRAYS if kind.dtype == types.float64]
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("name", [*NUMBERS, *VECTORS])
+@pytest.mark.parametrize("x", [*ARRAYS[:12], types.Array(types.float64, 0, "C")], ids=str)
+def test_functions_of_an_array(name, x):
+    if name == "ptp" and x.ndim == 0:
+        pytest.skip("numba raises TypeError")
+    assert _type_of(stand_in_for(name, 1), (x,)) == _type_of(getattr(np, name), (x,))
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("axis", [types.int64, types.literal(0), types.intp, types.uint64], ids=str)
+def test_sums_along_an_axis(axis):
+    for x in FLOATS:
+        assert _type_of(stand_in_for("sum", 2), (x, axis)) == _type_of(np.sum, (x, axis))
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("ndim", [0, 1, 2])
+@pytest.mark.parametrize("layout", "CFA")
+def test_choices(ndim, layout):
+    condition = types.Array(types.boolean, ndim, layout)
+    kinds = [*FLOATS[:5], types.float64, types.int64, types.Array(types.float32, 1, "C")]
+    for x in kinds:
+        for y in (x, types.float64, types.Array(types.float64, 1, "C")):
+            expected = _type_of(np.where, (condition, x, y))
+            assert _type_of(stand_in_for("where", 3), (condition, x, y)) == expected
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("x", ARRAYS[:12], ids=str)
+def test_limits_and_outer_products(x):
+    for y in (types.float64, types.int64, types.Array(types.float64, 1, "C")):
+        expected = _type_of(np.clip, (x, types.float64, y))
+        assert _type_of(stand_in_for("clip", 3), (x, types.float64, y)) == expected
+        assert _type_of(stand_in_for("outer", 2), (x, y)) == _type_of(np.outer, (x, y))
+
+
 def test_other_calls_have_no_stand_in():
     assert stand_in_for("zeros", 2) is None
     assert stand_in_for("linspace", 1) is None

@@ -26,6 +26,7 @@ from tapegrad.transform.blocks.single_elements import visit_single_elements
 from tapegrad.transform.blocks.small_arrays import keep_on_stack, write_extents
 from tapegrad.transform.blocks.unread_zeros import remove_unread_zeros
 from tapegrad.transform.blocks.unrolling import unrolled
+from tapegrad.transform.blocks.unused_tape import drop_unused_tape
 from tapegrad.transform.blocks.webs import drop_copies, split_names
 from tapegrad.transform.blocks.zeros import (
     end_early,
@@ -189,6 +190,7 @@ class Module:
     def _write(self, function: Generated, replaced: Replaced) -> None:
         make_faster(self._trees[function.name], self._facts[function.name])
         tree = copy_with(self._trees[function.name], *replaced)
+        drop_unused_tape(tree)
         if split_names(tree, self._fresh[function.name]):
             drop_copies(tree)
         block, places = self._blocks[function.name]

@@ -145,7 +145,9 @@ class _Outside(ast.NodeTransformer):
         if module == "np" and not node.keywords:
             quick = stand_in_for(name, len(node.args))
             if quick is not None:
-                node.func = ast.copy_location(ast.Name(f"quick_{name}", ast.Load()), node.func)
+                node.func = ast.copy_location(
+                    ast.Name(f"quick_{name}_{len(node.args)}", ast.Load()), node.func
+                )
                 self.namespace[node.func.id] = quick
         return self.generic_visit(node)  # type: ignore[return-value]
 

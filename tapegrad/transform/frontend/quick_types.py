@@ -43,15 +43,67 @@ def _product(x: Any, y: Any) -> Any:
     return types.Array(types.float64, ndim, "C") if ndim else types.float64
 
 
-_TYPINGS: dict[str, tuple[int, Typing]] = {  # with the number of arguments
-    "empty": (1, _of_shape),
-    "zeros": (1, _of_shape),
-    "ones": (1, _of_shape),
-    "full": (2, _of_shape),
-    "empty_like": (1, _like),
-    "zeros_like": (1, _like),
-    "ones_like": (1, _like),
-    "dot": (2, _product),
+def _is_of_floats(kind: Any, layouts: str = "C") -> bool:
+    """Whether a type is that of arrays of float64 with axes."""
+    is_array = isinstance(kind, types.Array) and kind.dtype == types.float64 and kind.aligned
+    return is_array and kind.ndim > 0 and kind.layout in layouts
+
+
+def _number_of(result: Any) -> Typing:
+    """The typing of a function from an array of floats to a number."""
+    return lambda x: result if _is_of_floats(x, "CFA") else None
+
+
+def _sum_along(x: Any, axis: Any) -> Any:
+    """The type of the sums along an axis."""
+    if not _is_of_floats(x, "CFA") or types.unliteral(axis) != types.int64:
+        return None
+    return types.Array(types.float64, x.ndim - 1, "C") if x.ndim > 1 else None
+
+
+def _chosen(condition: Any, x: Any, y: Any) -> Any:
+    """The type of elements that a condition chooses, or numbers."""
+    if not isinstance(condition, types.Array) or condition.dtype != types.boolean:
+        return None
+    for kind in (x, y):
+        is_like = _is_of_floats(kind) and kind.ndim == condition.ndim
+        if not is_like and kind != types.float64:
+            return None
+    is_plain = condition.ndim > 0 and condition.layout == "C" and condition.aligned
+    return types.Array(types.float64, condition.ndim, "C") if is_plain else None
+
+
+def _outer(x: Any, y: Any) -> Any:
+    """The type of the products of the elements of two vectors."""
+    are_vectors = all(_is_of_floats(kind) and kind.ndim == 1 for kind in (x, y))
+    return types.Array(types.float64, 2, "C") if are_vectors else None
+
+
+def _clipped(x: Any, low: Any, high: Any) -> Any:
+    """The type of an array between two numbers."""
+    return _like(x) if low == high == types.float64 and _is_of_floats(x) else None
+
+
+def _of_vector(x: Any) -> Any:
+    """The type of a vector that a vector becomes."""
+    return types.Array(types.float64, 1, "C") if _is_of_floats(x) and x.ndim == 1 else None
+
+
+_REAL = "max", "mean", "min", "ptp", "std", "var"
+_TYPINGS: dict[tuple[str, int], Typing] = {  # by name and number of arguments
+    **{(name, 1): _of_shape for name in ("empty", "zeros", "ones")},
+    ("full", 2): _of_shape,
+    **{(f"{name}_like", 1): _like for name in ("empty", "zeros", "ones")},
+    ("dot", 2): _product,
+    ("outer", 2): _outer,
+    **{
+        (name, 1): _number_of(types.float64) for name in ("max", "mean", "min", "ptp", "std", "var")
+    },
+    **{(name, 1): _number_of(types.int64) for name in ("argmax", "argmin")},
+    ("sum", 2): _sum_along,
+    ("where", 3): _chosen,
+    ("clip", 3): _clipped,
+    **{(name, 1): _of_vector for name in ("cumsum", "diff", "sort")},
 }
 
 
@@ -76,7 +128,7 @@ def _stand_in(name: str, typing: Typing) -> Any:
     return stand_in
 
 
-_STAND_INS = {name: _stand_in(name, typing) for name, (_, typing) in _TYPINGS.items()}
+_STAND_INS = {key: _stand_in(key[0], typing) for key, typing in _TYPINGS.items()}
 
 
 def stand_in_for(name: str, count: int) -> Any:
@@ -89,4 +141,4 @@ def stand_in_for(name: str, count: int) -> Any:
     count
         The number of positional arguments; there are no others.
     """
-    return _STAND_INS[name] if name in _TYPINGS and _TYPINGS[name][0] == count else None
+    return _STAND_INS.get((name, count))
