@@ -64,6 +64,28 @@ def test_second_process_analyses_nothing(ran, tmp_path):
     check_stored(*ran(PROGRAM, tmp_path))
 
 
+def test_second_process_imports_no_rules(ran, tmp_path):
+    path, cache, first = ran(
+        """
+        import numpy as np
+
+        import tapegrad as tg
+
+        @tg.njit
+        def total(x, n):
+            s = 0.0
+            for i in range(n):
+                s += np.sin(x[i]) * x[i] ** 2
+            return s
+
+        print(tg.value_and_grad(total)(np.linspace(0.0, 1.0, 50), 50))
+        """,
+        tmp_path,
+    )
+    rules = 'sys.modules["tapegrad.transform.rules.arrays"] = None'
+    assert run(path, cache, FORBIDDEN + rules) == first
+
+
 def test_edited_callee_is_seen(ran, tmp_path):
     path, cache, first = ran(PROGRAM, tmp_path)
     path.write_text(textwrap.dedent(PROGRAM).replace("-x * x", "-2.0 * x * x"))

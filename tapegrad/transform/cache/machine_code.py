@@ -131,7 +131,7 @@ class _Inner(CPUDispatcher):
     @functools.cached_property
     def _with_wrapper(self) -> Any:
         options = {k: v for k, v in self.targetoptions.items() if k not in native.NO_WRAPPERS}
-        return numba.njit(**options)(self.py_func)
+        return numba.jit(**options)(self.py_func)
 
 
 def as_inner(dispatcher: Any) -> Any:
