@@ -1,9 +1,10 @@
 """Settings of the whole test suite.
 
 Tests of compiled functions, and the examples in their documentation, take three quarters of the
-time of all: in each, numba infers types several times. They stand in a folder of their own, are
-called so, or have the mark ``compiled``. One in `SHARE` of them runs by default, and all that are
-named on the command line. `.ci/run` runs a part of the others as well, each time another one.
+time of all: in each, numba infers types several times. So do long programs on the simulated device.
+They stand in a folder of their own, are called so, or have the mark ``compiled``. One in `SHARE` of
+them runs by default, and all that are named on the command line. `.ci/run` runs a part of the others
+as well, each time another one.
 
 Many tests call the garbage collector. What was there before the tests of a file is out of its
 sight: half a million objects, mostly of pytest and numba, make each call take half a second.
@@ -33,7 +34,14 @@ settings.load_profile("build" if os.environ.get("CI") else "default")
 
 SHARE = 40
 ROOT = Path(__file__).parents[1]
-COMPILED = [ROOT / name for name in ("tests/transform", "tapegrad/transform", "docs/guide-njit.md")]
+COMPILED = [
+    ROOT / name
+    for name in (
+        *("tests/transform", "tapegrad/transform", "docs/guide-njit.md"),
+        "tests/cuda/test_composites_on_device.py",
+        "tests/cuda/test_random_programs_on_device.py",
+    )
+]
 
 
 def pytest_addoption(parser):

@@ -423,6 +423,7 @@ def test_other_transforms():
 # -- many functions --------------------------------------------------------------------------------
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("first", range(0, 30, 10))
 def test_random_functions(first):
     recorded = 0
@@ -441,6 +442,7 @@ def test_random_functions(first):
     assert recorded >= 8
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("first", range(0, 30, 10))
 def test_random_functions_that_write(first):
     recorded = 0
@@ -466,6 +468,7 @@ def test_random_functions_that_write(first):
     assert recorded >= 2
 
 
+@pytest.mark.compiled
 def test_float32_of_random_functions():
     for seed in range(10):
         program = Program(seed)
