@@ -1,10 +1,10 @@
 """Settings of the whole test suite.
 
-Tests of compiled functions, and the examples in their documentation, take three quarters of the
-time of all: in each, numba infers types several times. So do long programs on the simulated device.
-They stand in a folder of their own, are called so, or have the mark ``compiled``. One in `SHARE` of
-them runs by default, and all that are named on the command line. `.ci/run` runs a part of the others
-as well, each time another one.
+Tests of compiled functions, the examples in their documentation, and long programs on the simulated
+device take three quarters of the time of all: in each, numba infers types several times. They stand
+in a folder or file of their own, are called so, or have the mark ``compiled``. One in `SHARE` of
+them runs by default, and all that are named on the command line. `.ci/run` runs a part of the
+others as well, each time another one.
 
 Many tests call the garbage collector. What was there before the tests of a file is out of its
 sight: half a million objects, mostly of pytest and numba, make each call take half a second.
