@@ -91,7 +91,7 @@ def start(side_name: str, workload_name: str) -> tuple[float, float]:
     What is compiled is kept on disk.
     """
     begin = perf_counter()
-    # all that a program imports which compiles a function: what follows imports more of this package
+    # all that a program imports which compiles a function; what follows would import a part of it
     for module in ("numba", *(("tapegrad.transform",) if side_name == "tapegrad.njit" else ())):
         importlib.import_module(module)
     imported = perf_counter()

@@ -28,7 +28,7 @@ def taken_apart(rule: Rule) -> list[Rule]:
     TypeError
         If it has another form.
     """
-    tree = ast.parse(textwrap.dedent(inspect.getsource(rule))).body[0]
+    tree = ast.parse(textwrap.dedent(_source(rule))).body[0]
     assert isinstance(tree, ast.FunctionDef)
     *steps, last = tree.body
     if not (isinstance(last, ast.Return) and isinstance(last.value, ast.Tuple)) or not all(
@@ -42,6 +42,17 @@ def taken_apart(rule: Rule) -> list[Rule]:
     return [
         _function(rule, tree, steps, item, number) for number, item in enumerate(last.value.elts)
     ]
+
+
+def _source(rule: Rule) -> str:
+    """Return the source of a function that ends with what it returns.
+
+    `inspect.getsource` looks for the end token by token, which takes ten times as long.
+    """
+    code = rule.__code__
+    last = max(end for _, end, _, _ in code.co_positions() if end is not None)
+    lines = linecache.getlines(code.co_filename, rule.__globals__)
+    return "".join(lines[code.co_firstlineno - 1 : last])
 
 
 def _function(
