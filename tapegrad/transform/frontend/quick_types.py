@@ -96,9 +96,7 @@ _TYPINGS: dict[tuple[str, int], Typing] = {  # by name and number of arguments
     **{(f"{name}_like", 1): _like for name in ("empty", "zeros", "ones")},
     ("dot", 2): _product,
     ("outer", 2): _outer,
-    **{
-        (name, 1): _number_of(types.float64) for name in ("max", "mean", "min", "ptp", "std", "var")
-    },
+    **{(name, 1): _number_of(types.float64) for name in _REAL},
     **{(name, 1): _number_of(types.int64) for name in ("argmax", "argmin")},
     ("sum", 2): _sum_along,
     ("where", 3): _chosen,
