@@ -123,6 +123,14 @@ def load(key: str, build: Callable[[], Any]) -> int:
             address = _load_object(content)
             if address:
                 return address
+        import numba
+
+        if numba.config.DISABLE_JIT:
+            raise RuntimeError(
+                "NUMBA_DISABLE_JIT is set, so numba compiles nothing, and a function of tapegrad's "
+                "own is not in its cache: unset it (to debug a function of yours in Python, remove "
+                "its decorator)"
+            )
         with compiling("its own functions"):
             compiled = build()
         _keep.append(compiled)

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numba
 import numpy as np
 from numba.core.errors import NumbaError
 
@@ -81,6 +82,8 @@ class Recorded:
             )
 
     def _record(self, arguments: Arguments) -> None:
+        if numba.config.DISABLE_JIT:
+            raise NotRecordedError("NUMBA_DISABLE_JIT is set")
         if len(arguments.devices) > 1:
             raise NotRecordedError("some tensors are on a device, and others are not")
         if any(type(leaf) in (int, float, complex) for leaf in arguments.leaves):

@@ -214,6 +214,8 @@ def njit(function: Any = None, *, verify: bool | None = None, **options: Any) ->
             f"tapegrad.njit: expected a function, got {type(function).__name__}; signatures are "
             "not taken, types are those of the first call"
         )
+    if numba.config.DISABLE_JIT:  # numba.njit returns the function itself, too
+        return function
     register()
     options.pop("nopython", None)
     cache = options.pop("cache", False)

@@ -136,6 +136,8 @@ class _Inner(CPUDispatcher):
 
 def as_inner(dispatcher: Any) -> Any:
     """Make a numba function, which is not compiled yet, one that compiled code calls."""
+    if not isinstance(dispatcher, CPUDispatcher):  # with NUMBA_DISABLE_JIT it is Python's function
+        return dispatcher
     dispatcher.targetoptions.update(native.NO_WRAPPERS)
     dispatcher.__class__ = _Inner
     return dispatcher
