@@ -34,7 +34,7 @@ from tapegrad.transform.codegen import store
 from tapegrad.transform.errors import SerialLoopWarning, TransformError, UnequalExtentsError
 from tapegrad.transform.ir import leaf_names
 from tapegrad.transform.stubs import inherited_options, stub
-from tapegrad.transform.tape_memory.large_arrays import start_pool
+from tapegrad.transform.tape_memory import large_arrays, limit  # noqa: F401 (give machine code symbols)
 
 if TYPE_CHECKING:
     from tapegrad.transform.codegen.instance import Instance
@@ -177,7 +177,6 @@ class Derivative(Recording):
     @probe(lambda args: f"compile {_name(args)}", "compile")
     def compile(self, sig: Any) -> Any:
         """Compile it for a signature."""
-        start_pool()
         arguments, _ = sigutils.normalize_signature(sig)
         arguments = tuple(arguments)
         with compiling(f"a derivative of {self.root.py_func.__name__}"), global_compiler_lock:

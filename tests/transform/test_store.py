@@ -308,6 +308,62 @@ def test_nested_derivatives_in_every_process(tmp_path):
     assert modules() == made
 
 
+CACHED_CALLER = """
+    import math
+
+    import numba
+    import numpy as np
+
+    import tapegrad as tg
+
+    @numba.njit
+    def steps(start, n):  # whose arrays are in memory of the loop
+        u = start.copy()
+        for _ in range(n):
+            after = u.copy()
+            for i in range(1, u.size - 1):
+                after[i] = math.exp(-u[i + 1] * u[i - 1])
+            u = after
+        return np.sum(u)
+
+    @numba.njit
+    def escape(x, n):  # which has a tape
+        s = 0.0
+        for i in range(x.size):
+            z, k = x[i], 0
+            while z < n and k < 100:
+                z = z * z + math.sin(z) + 0.5
+                k += 1
+            s += z * z
+        return s
+
+    @numba.njit
+    def waves(x):  # whose gradient is a large array
+        return np.sum(np.sin(x) ** 2)
+
+    gradients = tg.grad(steps), tg.grad(escape), tg.grad(waves)
+    of_steps, of_escape, of_waves = gradients
+
+    @numba.njit(cache=True)
+    def caller(x, large):
+        return of_steps(x, 3), of_escape(x, 3.0), of_waves(large).sum()
+
+    print(caller(np.linspace(0.0, 1.0, 50), np.linspace(0.0, 9.0, 50_000)))
+"""
+
+
+def test_cached_callers_of_derivatives(tmp_path, monkeypatch):
+    """numba loads the machine code of the caller, and nothing asks for that of the derivatives."""
+    monkeypatch.setenv("NUMBA_OPT", "3")  # without optimization numba caches no function that calls
+    path, cache = written(tmp_path, CACHED_CALLER), tmp_path / "cache"
+    first = run(path, cache)
+    indices = list(tmp_path.rglob("program.caller-*.nbi"))
+    assert len(indices) == 1
+    before = indices[0].stat().st_mtime_ns
+    assert run(path, cache) == first
+    assert indices[0].stat().st_mtime_ns == before  # it was loaded
+
+
 @tg.njit
 def logistic(r, x, n):
     for _ in range(n):

@@ -36,22 +36,40 @@ _ALIGNED = 64  # bytes, to a multiple of which addresses of arrays are rounded
 _DATA = 3  # the place of the address of the elements in numba's record of an array's memory
 
 
+_FUNCTIONS = ("allocate", "release", "release_of_array")
+
+
 class _Pool(ctypes.Structure):
-    """The table of the pool and the functions that take it, 0 until the pool is started."""
+    """The table of the pool and the functions that take it."""
 
-    _fields_ = tuple(
-        (name, ctypes.c_void_p) for name in ("table", "allocate", "release", "release_of_array")
-    )
+    _fields_ = tuple((name, ctypes.c_void_p) for name in ("table", *_FUNCTIONS))
 
 
-_pool = _Pool(address_of(pool.table))
+def _starting(name: str, kind: Any) -> Any:
+    """Return a function that starts the pool, and does what its function with this name does."""
+
+    def start(*args: int) -> int:
+        start_pool()
+        found: int = kind(getattr(_pool, name))(*args)
+        return found
+
+    return kind(start)
+
+
+# Machine code may be loaded and run without anything of this package: that of a function of the
+# user which calls a derivative, from numba's cache. So its first call of the pool starts it.
+_starts = (
+    _starting("allocate", ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 2)),
+    _starting("release", ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 3)),
+)
+_pool = _Pool(address_of(pool.table), *(ctypes.cast(f, ctypes.c_void_p).value for f in _starts))
 llvm.add_symbol(_SYMBOL, ctypes.addressof(_pool))
 
 
 @functools.cache
 def start_pool() -> None:
     """Compile or load the functions of the pool."""
-    for name in ("allocate", "release", "release_of_array"):
+    for name in _FUNCTIONS:
         setattr(_pool, name, pool.address_of_function(name))
 
 
@@ -156,10 +174,8 @@ def _write_taking(function: Any) -> None:
     (size,) = function.args
     record = nrtdynmod._meminfo_struct_type.as_pointer()
     null = ir.Constant(_POINTER, None)
-    release = _field(builder, _Pool.release_of_array)
     is_small = builder.icmp_unsigned("<", size, ir.Constant(_WORD, pool.LEAST))
-    is_not_started = builder.icmp_unsigned("==", release, ir.Constant(_WORD, 0))
-    with builder.if_then(builder.or_(is_small, is_not_started)):
+    with builder.if_then(is_small):
         align = ir.Constant(ir.IntType(32), _ALIGNED)
         info = _call_of_numba(builder, "NRT_MemInfo_alloc_aligned", size, align)
         builder.ret(info)
@@ -167,6 +183,7 @@ def _write_taking(function: Any) -> None:
     base = take_memory(builder, builder.add(size, room))
     with builder.if_then(builder.icmp_unsigned("==", base, ir.Constant(_WORD, 0)), likely=False):
         builder.ret(null)
+    release = _field(builder, _Pool.release_of_array)
     info = _call_of_numba(
         builder,
         "NRT_MemInfo_alloc_dtor",
