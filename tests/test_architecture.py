@@ -29,7 +29,10 @@ LAYERS = [
     ["control_flow"],
     ["func", "testing"],
     ["fft", "linalg", "special"],
-    [f"transform.{name}" for name in ("errors", "kinds", "ir", "declared", "printer", "stubs")],
+    [
+        f"transform.{name}"
+        for name in ("errors", "kinds", "ir", "syntax", "declared", "printer", "stubs")
+    ],
     ["transform.cache"],
     ["transform.deferred", "transform.eager_calls"],
     ["transform.blas", "transform.extremes", "transform.tape_memory"],

@@ -18,6 +18,7 @@ from tapegrad.transform.kinds import (
     result_kind,
     shape_checks,
 )
+from tapegrad.transform.syntax import subtree
 
 if TYPE_CHECKING:
     from tapegrad.transform.codegen.program import Program
@@ -67,7 +68,7 @@ class Composed(Derivative):
 
 def _names_in(text: str) -> set[str]:
     """Return the names that the body of a function uses."""
-    return {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
+    return {node.id for node in subtree(ast.parse(text)) if isinstance(node, ast.Name)}
 
 
 class HessianProduct(Composed):

@@ -15,6 +15,8 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tapegrad.transform.syntax import subtree
+
 Atom = ast.expr  # a Name or a Constant
 Block = list[Any]  # of the statements below
 
@@ -230,7 +232,7 @@ def names_in(node: ast.AST | None) -> list[str]:
     """Return the names that an expression reads, in order."""
     if node is None:
         return []
-    return [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
+    return [part.id for part in subtree(node) if isinstance(part, ast.Name)]
 
 
 def replace_names(expr: ast.expr, new: Mapping[str, str]) -> ast.expr:

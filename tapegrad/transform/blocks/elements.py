@@ -14,6 +14,7 @@ from tapegrad.transform.frontend.liveness import used
 from tapegrad.transform.independence.plan import Plan
 from tapegrad.transform.independence.uses import ADD, READ, STORE, Facts, UnprovedError
 from tapegrad.transform.kinds import is_array
+from tapegrad.transform.syntax import subtree
 from tapegrad.transform.verifier.code import leaves
 
 Key = tuple[str, str]  # an array and the text of an index
@@ -234,7 +235,7 @@ class Elements:
 
 def may_raise_error(node: ast.stmt, divisions_raise: bool) -> bool:
     """Whether a statement may raise an error."""
-    for part in ast.walk(node):
+    for part in subtree(node):
         if isinstance(part, ast.Raise):
             return True
         if divisions_raise and isinstance(part, (ast.BinOp, ast.AugAssign)):

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from tapegrad.transform.independence.uses import Facts
 from tapegrad.transform.kinds import is_array
+from tapegrad.transform.syntax import subtree
 
 Index = tuple[str, ...]  # the texts of extents, or of the indices of an element
 
@@ -30,7 +31,7 @@ class Extents:
 
     def __init__(self, tree: ast.FunctionDef, facts: Facts) -> None:
         self.facts = facts
-        names = [n for n in ast.walk(tree) if isinstance(n, ast.Name)]
+        names = [n for n in subtree(tree) if isinstance(n, ast.Name)]
         count = Counter(n.id for n in names if isinstance(n.ctx, ast.Store))
         self.once = {n for n in count if count[n] == 1}
         given = {parameter.arg for parameter in tree.args.args}
@@ -40,7 +41,7 @@ class Extents:
     def _named(self, tree: ast.FunctionDef) -> Iterator[tuple[str, str]]:
         """Yield names that are extents of arrays, and what they are: ``x.shape[0]``."""
         values: dict[str, str] = {}
-        for node in ast.walk(tree):
+        for node in subtree(tree):
             target = node.targets[0] if isinstance(node, ast.Assign) else None
             if isinstance(node, ast.Assign) and isinstance(target, ast.Name):
                 if target.id in self._fixed:

@@ -15,6 +15,7 @@ from numba.core import types
 
 from tapegrad.transform.blocks.making import is_plain_array
 from tapegrad.transform.independence.uses import Facts
+from tapegrad.transform.syntax import subtree
 
 # derivatives of products, by their arguments
 _PRODUCTS: dict[str, Callable[..., str]] = {
@@ -36,7 +37,7 @@ _OF_ARRAYS: dict[str, Callable[[str], str]] = {
 
 def has_products(tree: ast.FunctionDef, facts: Facts) -> bool:
     """Whether a function adds products of floats to cotangents."""
-    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    calls = (node for node in subtree(tree) if isinstance(node, ast.Call))
     return any(_of_products(node, facts) for node in calls)
 
 
@@ -58,7 +59,7 @@ def make_faster(tree: ast.FunctionDef, facts: Facts) -> None:
 
 def _replacements(tree: ast.FunctionDef, facts: Facts) -> Iterator[tuple[ast.Call, str]]:
     """Yield the calls that are replaced, with what takes their places."""
-    for node in ast.walk(tree):
+    for node in subtree(tree):
         if isinstance(node, ast.Call) and not node.keywords:
             text = _of_products(node, facts) or _of_numpy(node, facts)
             if text:

@@ -11,6 +11,7 @@ import numpy as np
 
 from tapegrad.transform.independence.uses import BUILTINS, READING, TAPE, Facts
 from tapegrad.transform.kinds import is_array
+from tapegrad.transform.syntax import subtree
 from tapegrad.transform.verifier.code import leaves
 from tapegrad.transform.verifier.memory import FRESH_METHODS, SHAPE, VIEWS
 
@@ -59,7 +60,7 @@ class Flow:
         self.holding_of = holding_of
         self.kept: set[str] = set()  # names of arrays that something may hold for longer
         self.passed: dict[str, set[str]] = {}  # names, and those that may share elements with them
-        for node in ast.walk(tree):
+        for node in subtree(tree):
             if isinstance(node, ast.stmt) and node is not tree:
                 self._statement(node)
             elif isinstance(node, ast.Call):
@@ -75,7 +76,7 @@ class Flow:
         last = self.tree.body[-1]
         given = [self.reached([parameter.arg]) for parameter in self.tree.args.args]
         results = leaves(last.value) if isinstance(last, ast.Return) and last.value else []
-        is_only = sum(isinstance(node, ast.Return) for node in ast.walk(self.tree)) == 1
+        is_only = sum(isinstance(node, ast.Return) for node in subtree(self.tree)) == 1
         kept = self.kept if is_only else self.held
         return Holding(
             frozenset(k for k, names in enumerate(given) if names & kept),
@@ -87,7 +88,7 @@ class Flow:
 
     def returned(self) -> set[str]:
         """Return the names of arrays that results may hold or share elements with."""
-        returns = [node for node in ast.walk(self.tree) if isinstance(node, ast.Return)]
+        returns = [node for node in subtree(self.tree) if isinstance(node, ast.Return)]
         return set().union(*(self.holders(node.value) for node in returns if node.value))
 
     def reached(self, names: Iterable[str]) -> set[str]:
@@ -122,7 +123,7 @@ class Flow:
 
     def _within(self, statement: ast.stmt, names: set[str]) -> set[str]:
         """Return the names that may refer to arrays after a statement with blocks."""
-        inside = [node for node in ast.walk(statement) if isinstance(node, (ast.Assign, ast.For))]
+        inside = [node for node in subtree(statement) if isinstance(node, (ast.Assign, ast.For))]
         held: set[str] = set()
         found = set(names)
         while found != held:
@@ -195,7 +196,7 @@ class Flow:
         return name in TAPE or self.facts.is_number(name)
 
     def _names(self, node: ast.AST) -> set[str]:
-        return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} - TAPE
+        return {n.id for n in subtree(node) if isinstance(n, ast.Name)} - TAPE
 
     # -- expressions --------------------------------------------------------------------------
 
@@ -214,7 +215,7 @@ class Flow:
             return set().union(*map(self.holders, parts))
         if isinstance(node, _OPERATIONS):
             # of tuples and lists the result holds the parts, of arrays it is a new array
-            found = [n for n in ast.walk(node) if isinstance(n, (ast.Name, ast.Tuple, ast.List))]
+            found = [n for n in subtree(node) if isinstance(n, (ast.Name, ast.Tuple, ast.List))]
             return set().union(*(self.holders(n) for n in found if not self.is_array(n)))
         if isinstance(node, ast.Call):
             return self._result(node)

@@ -12,6 +12,7 @@ from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.independence.plan import Plan, known_offsets, moved, offset_of
 from tapegrad.transform.independence.sums import assignments
 from tapegrad.transform.independence.uses import Facts
+from tapegrad.transform.syntax import subtree
 
 
 def assigned_again(body: list[ast.stmt]) -> set[str]:
@@ -19,7 +20,7 @@ def assigned_again(body: list[ast.stmt]) -> set[str]:
     times = Counter(
         part.id
         for node in body
-        for part in ast.walk(node)
+        for part in subtree(node)
         if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
     )
     return {name for name, count in times.items() if count > 1}

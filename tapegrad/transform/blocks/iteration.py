@@ -22,6 +22,7 @@ from tapegrad.transform.blocks.indices import assigned_again
 from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.independence.plan import Plan
 from tapegrad.transform.independence.uses import Facts, UnprovedError
+from tapegrad.transform.syntax import subtree
 from tapegrad.transform.verifier.code import leaves
 
 FLOAT, SINGLE, INTEGER, BOOLEAN = "float", "float32", "integer", "boolean"
@@ -298,7 +299,7 @@ class Iteration:
 
     def _is_rounded(self, node: ast.AST) -> bool:
         """Whether an expression depends on a function that the C library rounds in another way."""
-        calls = [part.func for part in ast.walk(node) if isinstance(part, ast.Call)]
+        calls = [part.func for part in subtree(node) if isinstance(part, ast.Call)]
         return bool(used(node) & self._rounded) or any(map(self._may_round, calls))
 
     def _may_round(self, function: ast.expr) -> bool:
@@ -475,8 +476,8 @@ class Iteration:
 
 def _is_plain(node: ast.expr) -> bool:
     """Whether all parts of an expression may be evaluated although some are not used."""
-    calls = [part.func for part in ast.walk(node) if isinstance(part, ast.Call)]
-    has_elements = any(isinstance(part, ast.Subscript) for part in ast.walk(node))
+    calls = [part.func for part in subtree(node) if isinstance(part, ast.Call)]
+    has_elements = any(isinstance(part, ast.Subscript) for part in subtree(node))
     plain = _PLAIN.keys() | _OF_FLOATS
     return not has_elements and all(ast.unparse(call) in plain for call in calls)
 

@@ -139,13 +139,18 @@ class LoopCode:
         writer(f"{self.start} = {low}")
         writer(f"{self.stop} = {high}")
         writer(f"{in_blocks} = {' and '.join(dict.fromkeys(tests))}")
-        with writer.block(f"if {in_blocks}:"):
-            self._blocks(writer, neighbours, is_down)
-        with writer.block("else:"):
-            self._in_order(writer, self.start, self.stop, is_down)
+        if self.iteration.flags:  # which has the loop in order anyway, for blocks that fail
+            self._blocks(writer, neighbours, is_down, in_blocks)
+        else:
+            with writer.block(f"if {in_blocks}:"):
+                self._blocks(writer, neighbours, is_down, in_blocks)
+            with writer.block("else:"):
+                self._in_order(writer, self.start, self.stop, is_down)
         return writer.text()
 
-    def _blocks(self, writer: Writer, neighbours: list[Pair], is_down: bool) -> None:
+    def _blocks(
+        self, writer: Writer, neighbours: list[Pair], is_down: bool, in_blocks: str
+    ) -> None:
         """Write the loop over blocks."""
         begin, end, failed = self.begin, self.end, self.iteration.failed
         if self._is_one_block():
@@ -162,8 +167,9 @@ class LoopCode:
             else:
                 writer(f"{end} = min({begin} + {sizes.WIDTH}, {self.stop})")
             if self.iteration.flags:
-                writer(f"{failed} = False")
-                self._compute(writer)
+                writer(f"{failed} = not {in_blocks}")
+                with writer.block(f"if {in_blocks}:"):
+                    self._compute(writer)
                 with writer.block(f"if {failed}:"):
                     self._in_order(writer, begin, end, is_down)
                 with writer.block("else:"):

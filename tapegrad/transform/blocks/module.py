@@ -39,6 +39,7 @@ from tapegrad.transform.independence.generated import Generated, copy_with
 from tapegrad.transform.independence.plan import Surroundings, index_of, plan_of
 from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.independence.uses import Effects, Facts, UnprovedError
+from tapegrad.transform.syntax import subtree
 from tapegrad.transform.verifier.code import leaves
 
 # statements that take the place of loops, and statements before loops, by the ids of the loops
@@ -191,14 +192,15 @@ class Module:
         make_faster(self._trees[function.name], self._facts[function.name])
         tree = copy_with(self._trees[function.name], *replaced)
         drop_unused_tape(tree)
-        if split_names(tree, self._fresh[function.name]):
+        facts = self._facts[function.name]
+        if split_names(tree, self._fresh[function.name], facts.is_number):
             drop_copies(tree)
         block, places = self._blocks[function.name]
         if places:
             tree.body.insert(
                 0, ast.parse(f"{block} = runtime.block({places * sizes.stride()})").body[0]
             )
-        for node in ast.walk(tree):
+        for node in subtree(tree):
             if isinstance(node, ast.Name):
                 node.id = self.made.names.get(node.id, node.id)
         tree.name = self.made.names[function.name]
@@ -279,11 +281,11 @@ class Module:
         if function.made_from.py_func.__defaults__:  # calls may have fewer arguments
             return ""
         if options.get("error_model") != "numpy" and any(
-            isinstance(node, (ast.Div, ast.FloorDiv, ast.Mod)) for node in ast.walk(tree)
+            isinstance(node, (ast.Div, ast.FloorDiv, ast.Mod)) for node in subtree(tree)
         ):
             return ""
         if any(
-            isinstance(n, (ast.For, ast.While, ast.Raise, ast.Subscript)) for n in ast.walk(tree)
+            isinstance(n, (ast.For, ast.While, ast.Raise, ast.Subscript)) for n in subtree(tree)
         ):
             return ""
         for parameter in tree.args.args:
@@ -297,7 +299,7 @@ class Module:
             kind = function.facts.kind(result.id) if isinstance(result, ast.Name) else None
             if kind is None or types.unliteral(kind) != types.float64:
                 return ""
-        for node in ast.walk(tree):
+        for node in subtree(tree):
             if isinstance(node, ast.Call):
                 found = self._vector_function(node)
                 if not found:
@@ -328,7 +330,7 @@ class Module:
 
 def unused_in(tree: ast.FunctionDef) -> Callable[[str], str]:
     """Return a function that returns names which a function does not use."""
-    taken = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
+    taken = {n.id for n in subtree(tree) if isinstance(n, ast.Name)}
     taken |= {parameter.arg for parameter in tree.args.args}
 
     def fresh(stem: str) -> str:
@@ -357,7 +359,7 @@ def _inner_loops(
         for block in blocks_of(node):
             yield from _inner_loops(block, around)
         if isinstance(node, ast.For) and not any(
-            isinstance(part, (ast.For, ast.While)) for part in ast.walk(node) if part is not node
+            isinstance(part, (ast.For, ast.While)) for part in subtree(node) if part is not node
         ):
             if isinstance(node.target, ast.Name) and _is_range(node.iter):
                 yield node, outer

@@ -29,6 +29,7 @@ from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.independence.uses import Facts
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.printer import PARALLEL
+from tapegrad.transform.syntax import subtree
 from tapegrad.transform.verifier.code import leaves
 
 
@@ -92,7 +93,7 @@ def _is_carried_once(site: _Site, names: set[str], flow: Flow, after: dict[int, 
     """
     body = site.loop.body
     jumps = (ast.Break, ast.Continue, ast.Return)
-    if site.block is not body or any(isinstance(n, jumps) for n in ast.walk(site.loop)):
+    if site.block is not body or any(isinstance(n, jumps) for n in subtree(site.loop)):
         return False
     if names & after[id(site.loop)] and not site.is_outermost:
         return False
@@ -104,7 +105,7 @@ def _give_back(tree: ast.FunctionDef, call: str, facts: Facts, fresh: Callable[[
     """Let a function make a call when its results are computed, or before it raises an error."""
     if not isinstance(tree.body[-1], ast.Return):
         tree.body.append(ast.Return(None))
-    statements = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
+    statements = [node for node in subtree(tree) if isinstance(node, ast.stmt)]
     for block in [block for node in statements for block in blocks_of(node)]:
         for end in [node for node in block if isinstance(node, (ast.Raise, ast.Return))]:
             before = [_statement(call)]
@@ -114,7 +115,7 @@ def _give_back(tree: ast.FunctionDef, call: str, facts: Facts, fresh: Callable[[
                     result = fresh("results")
                     before.insert(0, _statement(f"{result} = {ast.unparse(value)}"))
                     end.value = ast.Name(result, ast.Load())
-            elif any(is_array(facts.kind(n.id)) for n in ast.walk(end) if isinstance(n, ast.Name)):
+            elif any(is_array(facts.kind(n.id)) for n in subtree(end) if isinstance(n, ast.Name)):
                 continue  # the message is computed from it
             place = next(k for k, node in enumerate(block) if node is end)
             block[place:place] = before

@@ -21,6 +21,7 @@ from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.independence.generated import Generated
 from tapegrad.transform.independence.plan import known_offsets, moved, offset_of, range_of
 from tapegrad.transform.independence.sums import assignments, blocks_of
+from tapegrad.transform.syntax import subtree
 
 Key = tuple[Any, str, frozenset[str]]  # what forward and reverse loops have in common
 Kept = dict[str, tuple[str, tuple[str, ...], int]]  # array, other indices and offset of each row
@@ -136,12 +137,12 @@ def _kept(rows: Rows, tree: ast.FunctionDef, raises: bool) -> Kept:
         values.setdefault(name, []).append(value)
     written = {
         part.value.id
-        for node in ast.walk(loop)
+        for node in subtree(loop)
         if isinstance(node, (ast.Assign, ast.AugAssign))
-        for part in ast.walk(node.targets[0] if isinstance(node, ast.Assign) else node.target)
+        for part in subtree(node.targets[0] if isinstance(node, ast.Assign) else node.target)
         if isinstance(part, ast.Subscript) and isinstance(part.value, ast.Name)
     }
-    nodes = [part for node in loop.body for part in ast.walk(node)]
+    nodes = [part for node in loop.body for part in subtree(node)]
     if any(isinstance(node, ast.Call) and _may_write(node) for node in nodes):
         return {}
     may_raise = any(may_raise_error(node, raises) for node in loop.body)

@@ -23,6 +23,7 @@ from tapegrad.transform.blocks.extents import Extents
 from tapegrad.transform.blocks.making import is_plain_array
 from tapegrad.transform.blocks.unread_zeros import Nest, index_of, nest_of
 from tapegrad.transform.independence.uses import Facts
+from tapegrad.transform.syntax import subtree
 
 
 def keep_rows_in_gradients(tree: ast.FunctionDef, facts: Facts) -> bool:
@@ -46,7 +47,7 @@ class _Sharing:
         self.facts = facts
         self.extents = Extents(tree, facts)
         self.uses: dict[str, list[ast.Name]] = {}
-        for node in ast.walk(tree):
+        for node in subtree(tree):
             if isinstance(node, ast.Name):
                 self.uses.setdefault(node.id, []).append(node)
 
@@ -140,12 +141,12 @@ class _Sharing:
 
 def _count(node: ast.AST, name: str) -> int:
     """Return how often a node names something."""
-    return sum(isinstance(part, ast.Name) and part.id == name for part in ast.walk(node))
+    return sum(isinstance(part, ast.Name) and part.id == name for part in subtree(node))
 
 
 def _stores(node: ast.AST, row: str) -> int:
     """Return how often a node sets an element of a row."""
     return sum(
         isinstance(part, ast.Assign) and index_of(part.targets[0], row) is not None
-        for part in ast.walk(node)
+        for part in subtree(node)
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from tapegrad.transform.frontend.liveness import assigned
+from tapegrad.transform.syntax import subtree
 from tapegrad.transform.verifier.code import paired
 
 _NEW = frozenset(
@@ -27,7 +28,7 @@ class Sharing:
             parameter.arg: {_PARAMETERS} for parameter in function.args.args
         }
         pairs = []
-        for node in ast.walk(function):
+        for node in subtree(function):
             if isinstance(node, ast.Assign):
                 pairs += list(paired(node.targets[0], node.value))
         made: dict[str, list[ast.expr]] = {}

@@ -29,6 +29,7 @@ from tapegrad.transform.frontend.source import MATTERS
 from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.independence.uses import Facts
 from tapegrad.transform.ir import replace_names
+from tapegrad.transform.syntax import subtree
 
 _JUMPS = (ast.Break, ast.Continue, ast.Return, ast.Raise)
 
@@ -118,7 +119,7 @@ def _pairs(body: list[ast.stmt]) -> Iterator[_Pair]:
         found = _added_to(node)
         for later in body[place + 1 :] if found is not None else ():
             array, index = found
-            if index in assigned([later]) or any(isinstance(n, _JUMPS) for n in ast.walk(later)):
+            if index in assigned([later]) or any(isinstance(n, _JUMPS) for n in subtree(later)):
                 break
             if names_read(later)[array]:
                 if isinstance(later, ast.For):
@@ -165,7 +166,7 @@ class _Iteration:
         self.vanishing: set[str] = set()
         self.results = {
             name
-            for part in ast.walk(loop)
+            for part in subtree(loop)
             if isinstance(part, ast.Assign)
             for name in assigned([part])
         }
@@ -198,7 +199,7 @@ class _Iteration:
         uses = names_read(ast.Module(node.body, []))[self.array]
         elements = [
             part
-            for part in ast.walk(ast.Module(node.body, []))
+            for part in subtree(ast.Module(node.body, []))
             if isinstance(part, ast.Subscript)
             and isinstance(part.ctx, ast.Load)
             and ast.unparse(part) == self.element
@@ -217,7 +218,7 @@ class _Values:
 
     def __init__(self, tree: ast.FunctionDef) -> None:
         self.texts: dict[str, list[str]] = {}  # of all that is assigned to names
-        for node in ast.walk(tree):
+        for node in subtree(tree):
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
                 self.texts.setdefault(node.targets[0].id, []).append(ast.unparse(node.value))
             elif isinstance(node, ast.stmt) and not isinstance(node, ast.FunctionDef):

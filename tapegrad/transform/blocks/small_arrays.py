@@ -17,6 +17,7 @@ from tapegrad.transform.frontend.liveness import live, used
 from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.independence.uses import Facts
 from tapegrad.transform.printer import PARALLEL
+from tapegrad.transform.syntax import subtree
 
 MOST_ELEMENTS = 16
 _SIZED = ("np.zeros", "np.empty", "range")
@@ -26,7 +27,7 @@ Place = tuple[list[ast.stmt], ast.Assign]  # a statement, and its block
 
 def write_extents(tree: ast.FunctionDef, facts: Facts) -> None:
     """Write constant extents as numbers where arrays are made, and in ranges."""
-    for node in ast.walk(tree):
+    for node in subtree(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in _SIZED:
             node.args = [_Numbers(facts).visit(argument) for argument in node.args]
 
@@ -76,7 +77,7 @@ class _Stack:
         self.renamed: dict[str, list[Place]] = {}  # ... or those of other names
         self.others: set[str] = set()  # names that are given arrays in other ways
         self.assigned = {
-            n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+            n.id for n in subtree(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
         }
         for block in _blocks(tree):
             for node in block:
@@ -86,8 +87,8 @@ class _Stack:
         """Note the names that a statement assigns."""
         target = node.targets[0] if isinstance(node, ast.Assign) else None
         if not isinstance(target, ast.Name):
-            inner = {id(part) for body in blocks_of(node) for s in body for part in ast.walk(s)}
-            names = [n for n in ast.walk(node) if isinstance(n, ast.Name) and id(n) not in inner]
+            inner = {id(part) for body in blocks_of(node) for s in body for part in subtree(s)}
+            names = [n for n in subtree(node) if isinstance(n, ast.Name) and id(n) not in inner]
             self.others |= {n.id for n in names if isinstance(n.ctx, ast.Store)}
             return
         assert isinstance(node, ast.Assign)
@@ -154,7 +155,7 @@ class _Stack:
 
     def is_written(self, names: set[str]) -> bool:
         """Whether statements may write to elements of an array with some names."""
-        for node in ast.walk(self.tree):
+        for node in subtree(self.tree):
             if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
                 if used(node.value) & names:
                     return True

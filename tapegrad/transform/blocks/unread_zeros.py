@@ -25,6 +25,7 @@ from tapegrad.transform.frontend.source import MATTERS
 from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.independence.uses import Facts
 from tapegrad.transform.kinds import is_array
+from tapegrad.transform.syntax import subtree
 from tapegrad.transform.verifier.memory import SHAPE
 
 
@@ -212,7 +213,7 @@ class _Removal:
         if zero is None:
             return False
         elements = [
-            index_of(part, site.array) for part in ast.walk(node) if isinstance(part, ast.Subscript)
+            index_of(part, site.array) for part in subtree(node) if isinstance(part, ast.Subscript)
         ]
         first = nest.first(zero)
         if first is None or elements.count(zero) != site.uses(node):

@@ -8,6 +8,7 @@ import copy
 from tapegrad.transform.frontend.liveness import assigned, live_after, used
 from tapegrad.transform.independence.sums import needed
 from tapegrad.transform.ir import take
+from tapegrad.transform.syntax import subtree
 
 MOST_TRIPS = 4
 MOST_STATEMENTS = 40
@@ -20,10 +21,10 @@ def unrolled(tree: ast.FunctionDef) -> tuple[ast.FunctionDef, dict[str, str]]:
     """
     made = copy.deepcopy(tree)
     renamed: dict[str, str] = {}
-    taken = {part.id for part in ast.walk(made) if isinstance(part, ast.Name)}
-    for node in ast.walk(made):
+    taken = {part.id for part in subtree(made) if isinstance(part, ast.Name)}
+    for node in subtree(made):
         if isinstance(node, ast.For):
-            inner = [part for part in ast.walk(node) if isinstance(part, (ast.For, ast.While))]
+            inner = [part for part in subtree(node) if isinstance(part, (ast.For, ast.While))]
             if len(inner) > 1 and all(map(_is_short, inner[1:])):
                 _unroll(node, made, taken, renamed)
     return made, renamed
@@ -32,7 +33,7 @@ def unrolled(tree: ast.FunctionDef) -> tuple[ast.FunctionDef, dict[str, str]]:
 def _is_short(node: ast.stmt) -> bool:
     if not isinstance(node, ast.For) or not isinstance(node.target, ast.Name):
         return False
-    if any(isinstance(part, (ast.Break, ast.Continue)) for part in ast.walk(node)):
+    if any(isinstance(part, (ast.Break, ast.Continue)) for part in subtree(node)):
         return False
     trips = _trips(node)
     if trips is None or len(trips) > MOST_TRIPS or len(node.body) > MOST_STATEMENTS:
@@ -40,8 +41,8 @@ def _is_short(node: ast.stmt) -> bool:
     if node.target.id in assigned(node.body):
         return False
     # numba has other types for powers, and for calls, of constants
-    special = [p for p in ast.walk(node) if isinstance(p, ast.Call) and p is not node.iter]
-    special += [p for p in ast.walk(node) if isinstance(p, ast.BinOp) and isinstance(p.op, ast.Pow)]
+    special = [p for p in subtree(node) if isinstance(p, ast.Call) and p is not node.iter]
+    special += [p for p in subtree(node) if isinstance(p, ast.BinOp) and isinstance(p.op, ast.Pow)]
     return not any(node.target.id in used(part) for part in special)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 
 from tapegrad.transform.independence.sums import blocks_of
+from tapegrad.transform.syntax import subtree
 
 
 def drop_unused_tape(tree: ast.FunctionDef) -> None:
@@ -17,7 +18,7 @@ def drop_unused_tape(tree: ast.FunctionDef) -> None:
     if len(taken) != 1 or not isinstance(taken[0], ast.Assign):
         return
     tape = ast.unparse(taken[0].targets[0])
-    statements = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
+    statements = [node for node in subtree(tree) if isinstance(node, ast.stmt)]
     removed = [node for node in statements if _is_care(node)]
     if _count(tree, tape) == sum(_count(node, tape) for node in removed):
         ids = {id(node) for node in removed}
@@ -39,4 +40,4 @@ def _is_call(node: ast.stmt, function: str) -> bool:
 
 
 def _count(tree: ast.AST, name: str) -> int:
-    return sum(isinstance(part, ast.Name) and part.id == name for part in ast.walk(tree))
+    return sum(isinstance(part, ast.Name) and part.id == name for part in subtree(tree))

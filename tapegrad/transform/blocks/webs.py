@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 from tapegrad.transform.independence.sums import blocks_of
+from tapegrad.transform.syntax import subtree
 
 Seen = dict[str, frozenset[int]]  # the numbers of the assignments that a use of a name may see
 
@@ -22,7 +23,9 @@ _LEFT_ALONE = (
 )
 
 
-def split_names(tree: ast.FunctionDef, fresh: Callable[[str], str]) -> bool:
+def split_names(
+    tree: ast.FunctionDef, fresh: Callable[[str], str], is_number: Callable[[str], bool]
+) -> bool:
     """Give names of their own to values that have nothing in common but their name.
 
     Return whether that was possible: functions with statements of other kinds are left alone.
@@ -33,12 +36,29 @@ def split_names(tree: ast.FunctionDef, fresh: Callable[[str], str]) -> bool:
         The function, which is changed.
     fresh
         Returns a name that it does not use.
+    is_number
+        Whether a name is known to hold no array: ``x += y`` gives ``x`` another value then.
     """
-    inner = [node for node in ast.walk(tree) if node is not tree]
+    inner = [node for node in subtree(tree) if node is not tree]
     if any(isinstance(node, (*_LEFT_ALONE, ast.FunctionDef)) for node in inner):
         return False
+    _Assignments(is_number).visit(tree)
     _Webs(tree).rename(fresh)
     return True
+
+
+class _Assignments(ast.NodeTransformer):
+    """Writes additions to numbers as assignments of sums."""
+
+    def __init__(self, is_number: Callable[[str], bool]) -> None:
+        self.is_number = is_number
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.stmt:
+        target = node.target
+        if not isinstance(target, ast.Name) or not self.is_number(target.id):
+            return node
+        value = ast.BinOp(ast.Name(target.id, ast.Load()), node.op, node.value)
+        return ast.copy_location(ast.Assign([target], value), node)
 
 
 def drop_copies(tree: ast.FunctionDef) -> None:
@@ -119,7 +139,7 @@ def _own_parts(node: ast.stmt) -> Iterator[ast.AST]:
     inner = {id(part) for block in blocks_of(node) for part in block}
     for child in ast.iter_child_nodes(node):
         if id(child) not in inner:
-            yield from ast.walk(child)
+            yield from subtree(child)
 
 
 class _Webs:
@@ -201,18 +221,18 @@ class _Webs:
             self._assign(node.target)
             return
         self._read(node)
-        for part in ast.walk(node):
+        for part in subtree(node):
             if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
                 self._assign(part)
 
     def _read(self, node: ast.AST) -> None:
-        for part in ast.walk(node):
+        for part in subtree(node):
             if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
                 if part.id in self.seen:
                     self._place(part, self._joined(self.seen[part.id]))
 
     def _assign(self, node: ast.expr) -> None:
-        for part in ast.walk(node):
+        for part in subtree(node):
             if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
                 number = self._number(part, part.id)
                 self.seen[part.id] = frozenset([number])
@@ -227,7 +247,7 @@ class _Webs:
     def _assigned_in(self, node: ast.stmt) -> Seen:
         """Return all assignments in a statement."""
         found: dict[str, set[int]] = {}
-        for part in ast.walk(node):
+        for part in subtree(node):
             if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
                 found.setdefault(part.id, set()).add(self._number(part, part.id))
         return {name: frozenset(numbers) for name, numbers in found.items()}

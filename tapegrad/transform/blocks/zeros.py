@@ -22,6 +22,7 @@ from tapegrad.transform.frontend.liveness import assigned, live
 from tapegrad.transform.frontend.source import MATTERS
 from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.independence.uses import Facts
+from tapegrad.transform.syntax import subtree
 
 PRODUCT = "runtime.product"
 EXTREMES = "arrays.max_vjp_x"  # adds to the cotangents of those elements that are the extreme
@@ -134,14 +135,14 @@ def skip_unread(tree: ast.FunctionDef, replaced: Collection[int], facts: Facts) 
 def _gathered(tree: ast.FunctionDef) -> set[str]:
     """Return the arrays of which some elements receive cotangents: at places that are data."""
     data: set[str] = set()
-    for node in ast.walk(tree):
+    for node in subtree(tree):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             value = node.value
             called = ast.unparse(value.func) if isinstance(value, ast.Call) else ""
             if isinstance(value, ast.Subscript) or called in _POSITIONS:
                 data.add(node.targets[0].id)
     found: set[str] = set()
-    for node in ast.walk(tree):
+    for node in subtree(tree):
         if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Subscript):
             if names_read(node.target.slice).keys() & data:
                 found.add(ast.unparse(node.target.value))
@@ -197,7 +198,7 @@ def _depends_on_element(loop: ast.For, gathered: set[str], facts: Facts) -> ast.
 
 def is_pure(node: ast.expr) -> bool:
     """Whether an expression does nothing but compute a value."""
-    calls = [ast.unparse(part.func) for part in ast.walk(node) if isinstance(part, ast.Call)]
+    calls = [ast.unparse(part.func) for part in subtree(node) if isinstance(part, ast.Call)]
     return all(call.split(".")[0] in ("math", "np", "runtime", "scalar_ops") for call in calls)
 
 
@@ -291,7 +292,7 @@ class _Skipping:
 def names_read(node: ast.AST) -> Counter[str]:
     """Return how often a node reads names, also to add to them."""
     found: Counter[str] = Counter()
-    for part in ast.walk(node):
+    for part in subtree(node):
         if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
             found[part.id] += 1
         elif isinstance(part, ast.AugAssign) and isinstance(part.target, ast.Name):

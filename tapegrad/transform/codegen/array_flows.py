@@ -36,6 +36,7 @@ from tapegrad.transform.ir import (
 )
 from tapegrad.transform.kinds import is_array, may_share
 from tapegrad.transform.rules import base as rules
+from tapegrad.transform.syntax import subtree
 
 _MUTABLE = (types.List, types.ListType, types.Set, types.DictType)
 
@@ -216,8 +217,8 @@ class _Check:
         """Return the user's name of a value."""
         stem = re.sub(r"(_\d+)+$", "", name)
         tree = self.function.source.tree
-        known = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
-        known |= {n.arg for n in ast.walk(tree) if isinstance(n, ast.arg)}
+        known = {n.id for n in subtree(tree) if isinstance(n, ast.Name)}
+        known |= {n.arg for n in subtree(tree) if isinstance(n, ast.arg)}
         return next((repr(n) for n in (name, stem) if n in known), "a part of an array or tuple")
 
 

@@ -10,6 +10,8 @@ import ast
 from collections import Counter
 from typing import Any
 
+from tapegrad.transform.syntax import subtree
+
 _NEW = ("np.zeros_like", "np.zeros", "np.empty_like", "np.empty")
 _PAIR = ["value", "dots"]
 
@@ -21,7 +23,7 @@ def without_values(functions: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
     then 0, unless another function calls it.
     """
     trees = [ast.parse(text).body[0] for text, _ in functions]
-    uses = Counter(n.id for tree in trees for n in ast.walk(tree) if isinstance(n, ast.Name))
+    uses = Counter(n.id for tree in trees for n in subtree(tree) if isinstance(n, ast.Name))
     inner = ""
     for tree in trees:
         assert isinstance(tree, ast.FunctionDef)
@@ -46,7 +48,7 @@ def _inner(function: ast.FunctionDef) -> str:
     """Return the name of the function that a pushforward calls, "" for other functions."""
     for node in function.body:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-            if [n.id for n in ast.walk(node.targets[0]) if isinstance(n, ast.Name)] == _PAIR:
+            if [n.id for n in subtree(node.targets[0]) if isinstance(n, ast.Name)] == _PAIR:
                 return ast.unparse(node.value.func)
     return ""
 
@@ -56,12 +58,12 @@ def _remove_value(function: ast.FunctionDef) -> None:
     last = function.body[-1]
     assert isinstance(last, ast.Return)
     assert isinstance(last.value, ast.Tuple)
-    wanted = {n.id for n in ast.walk(last.value.elts[0]) if isinstance(n, ast.Name)}
+    wanted = {n.id for n in subtree(last.value.elts[0]) if isinstance(n, ast.Name)}
     last.value.elts[0] = ast.Constant(0.0)
     parameters = {parameter.arg for parameter in function.args.args}
-    names = Counter(n.id for n in ast.walk(function) if isinstance(n, ast.Name))
+    names = Counter(n.id for n in subtree(function) if isinstance(n, ast.Name))
     writes = Counter(
-        name for n in ast.walk(function) if isinstance(n, ast.stmt) if (name := _only_writes(n))
+        name for n in subtree(function) if isinstance(n, ast.stmt) if (name := _only_writes(n))
     )
     dead = {name for name in wanted - parameters if names[name] == writes[name]}
     _drop(function, dead)
@@ -74,7 +76,7 @@ def _only_writes(node: ast.stmt) -> str:
         return node.targets[0].id if is_new else ""
     if isinstance(node, (ast.Assign, ast.AugAssign)):
         target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-        calls = any(isinstance(part, ast.Call) for part in ast.walk(node))
+        calls = any(isinstance(part, ast.Call) for part in subtree(node))
         if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name) and not calls:
             return target.value.id
     return ""

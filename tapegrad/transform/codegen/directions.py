@@ -17,6 +17,7 @@ from typing import Any
 from tapegrad.transform.codegen.forward import Forward
 from tapegrad.transform.errors import SingleDirectionError
 from tapegrad.transform.ir import take
+from tapegrad.transform.syntax import subtree
 
 Names = dict[str, list[str]]
 """The names of a tangent in all directions, by its name in code with one direction."""
@@ -92,7 +93,7 @@ def in_directions(
 
 def _all_names(tree: ast.FunctionDef) -> set[str]:
     params = {p.arg for p in tree.args.args}
-    return params.union(n.id for n in ast.walk(tree) if isinstance(n, ast.Name))
+    return params.union(n.id for n in subtree(tree) if isinstance(n, ast.Name))
 
 
 def _tangents(tree: ast.FunctionDef, mode: Forward, count: int) -> Names:
@@ -188,7 +189,7 @@ class _Writer:
                 yield ast.Assign([ast.Tuple(targets, ast.Store())], ast.Tuple(values, ast.Load()))
                 return
             on_tape = isinstance(value, ast.Call) and ast.unparse(value.func) in ON_TAPE
-            if not on_tape and not all(map(self.is_tangent, ast.walk(target))):
+            if not on_tape and not all(map(self.is_tangent, subtree(target))):
                 yield self.call_of_both(target, value)
                 return
         elif isinstance(node, ast.Assign):
@@ -262,7 +263,7 @@ class _Writer:
     def picked(self, value: ast.expr, direction: int) -> ast.expr:
         """Return the result of the pushforward in one direction."""
         made = copy.deepcopy(value)
-        for node in ast.walk(made):
+        for node in subtree(made):
             if isinstance(node, ast.Subscript):
                 assert isinstance(node.slice, ast.Constant)
                 node.slice = ast.Constant(node.slice.value * self.count + direction)
@@ -271,7 +272,7 @@ class _Writer:
     def renamed(self, node: Any, direction: int) -> Any:
         """Return a copy of code for one direction."""
         made = copy.deepcopy(node)
-        for part in ast.walk(made):
+        for part in subtree(made):
             if isinstance(part, ast.Name) and part.id in self.names:
                 part.id = self.names[part.id][direction]
         return made
@@ -289,4 +290,4 @@ class _Writer:
         return isinstance(target, ast.Name) and target.id in self.names
 
     def has_tangents(self, node: ast.AST) -> bool:
-        return any(isinstance(n, ast.Name) and n.id in self.names for n in ast.walk(node))
+        return any(isinstance(n, ast.Name) and n.id in self.names for n in subtree(node))

@@ -29,6 +29,7 @@ from tapegrad.transform.lowering.assumptions import Equal, conditions
 from tapegrad.transform.lowering.operations import is_random
 from tapegrad.transform.printer import print_function, show
 from tapegrad.transform.rules.base import Load, Passive
+from tapegrad.transform.syntax import subtree
 
 
 class Instance:
@@ -138,7 +139,7 @@ class Instance:
             if callee is not None and callee.draws_numbers(statics, (*seen, self)):
                 return True
         tree = ast.parse(print_function(self.function, "function"))
-        texts = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+        texts = {ast.unparse(node.func) for node in subtree(tree) if isinstance(node, ast.Call)}
         return any("random" in text or draws(statics.get(text)) for text in texts)
 
     def joined_results(self) -> list[str]:

@@ -28,6 +28,7 @@ from tapegrad.transform.ir import FunctionIR, Let, Statement, name, names_in, un
 from tapegrad.transform.kinds import holds_complex, is_complex, zero_text
 from tapegrad.transform.printer import Writer, show
 from tapegrad.transform.rules.generators import ProgramCode, ShadowCode
+from tapegrad.transform.syntax import subtree
 
 BAR = "_bar"
 _MODULES = {"np", "math", "arrays", "runtime", "ops", "scalar_ops"}
@@ -177,7 +178,7 @@ class ReverseState(Mode):
         whole = ast.parse(text, mode="eval").body
         if isinstance(whole, ast.Attribute) and whole.attr in ("real", "imag"):
             return text
-        nodes = list(ast.walk(whole))
+        nodes = list(subtree(whole))
         parts = [n.value for n in nodes if isinstance(n, ast.Constant)]
         names = {n.id for n in nodes if isinstance(n, ast.Name)} - _MODULES
         if not any(map(self._may_be_complex, names)):

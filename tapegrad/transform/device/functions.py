@@ -31,6 +31,7 @@ from tapegrad.transform.errors import TransformError
 from tapegrad.transform.frontend.source import MISSING, Source
 from tapegrad.transform.functions import stop_gradient
 from tapegrad.transform.kinds import is_array, is_dispatcher
+from tapegrad.transform.syntax import subtree
 from tapegrad.transform.verifier.code import leaves
 
 TAPE = "thread_tape"
@@ -146,7 +147,7 @@ class _Callee(ast.NodeTransformer):
         self.params = [a.arg for a in (*arguments.posonlyargs, *arguments.args)]
         stored = [
             node.id
-            for node in ast.walk(source.tree)
+            for node in subtree(source.tree)
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
         ]
         self.assigned = Counter([*self.params, *stored])
@@ -157,7 +158,7 @@ class _Callee(ast.NodeTransformer):
         self.shapes: dict[str, tuple[int, ...]] = {}  # of arrays in local memory
         self.assignments = {
             node.targets[0].id: node.value
-            for node in ast.walk(source.tree)
+            for node in subtree(source.tree)
             if isinstance(node, ast.Assign)
             and isinstance(node.targets[0], ast.Name)
             and self.assigned[node.targets[0].id] == 1
@@ -262,7 +263,7 @@ class _Callee(ast.NodeTransformer):
         found, before = set(self.shapes), -1
         assigned = [
             (node.targets[0].id, node.value)
-            for node in ast.walk(self.source.tree)
+            for node in subtree(self.source.tree)
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
         ]
         while before != len(found):

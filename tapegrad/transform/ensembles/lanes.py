@@ -26,6 +26,7 @@ from collections.abc import Callable
 
 from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.independence.sums import needed
+from tapegrad.transform.syntax import subtree
 
 _MODULES = ("np", "math", "scalar_ops")
 _BUILTINS = ("abs", "bool", "float", "int", "len", "max", "min", "pow", "range", "round")
@@ -154,7 +155,7 @@ def _statements(lines: list[str]) -> list[ast.stmt]:
 def _results(tree: ast.FunctionDef) -> list[ast.expr]:
     """Return the results of a function."""
     *body, end = tree.body
-    if any(isinstance(node, ast.Return) for part in body for node in ast.walk(part)):
+    if any(isinstance(node, ast.Return) for part in body for node in subtree(part)):
         raise NoLanesError("several returns")
     value = end.value if isinstance(end, ast.Return) else None
     found = value.elts if isinstance(value, ast.Tuple) else [value] if value is not None else []
@@ -195,7 +196,7 @@ def _note(body: list[ast.stmt], found: set[str], is_apart: bool) -> None:
 
 def _check_calls(tree: ast.FunctionDef) -> None:
     """Refuse calls of functions that may draw random numbers or have other effects."""
-    for node in ast.walk(tree):
+    for node in subtree(tree):
         if isinstance(node, ast.Call):
             module, _, name = ast.unparse(node.func).rpartition(".")
             if module not in _MODULES and (module or name not in _BUILTINS):
@@ -205,7 +206,7 @@ def _check_calls(tree: ast.FunctionDef) -> None:
 def _is_store(node: ast.Assign) -> bool:
     """Whether a statement writes to an element of an array."""
     return any(
-        isinstance(part, ast.Subscript) for target in node.targets for part in ast.walk(target)
+        isinstance(part, ast.Subscript) for target in node.targets for part in subtree(target)
     )
 
 

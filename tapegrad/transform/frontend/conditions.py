@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tapegrad.transform.syntax import subtree
+
 UNDECIDED = "undecided"
 _PURE = ("isinstance", "hasattr", "len", "bool")
 Visit = Callable[[ast.expr], ast.expr]
@@ -169,7 +171,7 @@ def _decisions(operand: ast.expr, jump: Jump) -> set[Any]:
 
 def constant_truth(node: ast.expr) -> bool | None:
     """Return the truth of an expression that Python's compiler folds, None for others."""
-    if any(isinstance(part, (ast.Name, ast.Call)) for part in ast.walk(node)):
+    if any(isinstance(part, (ast.Name, ast.Call)) for part in subtree(node)):
         return None
     code = compile(ast.unparse(node), "<constant>", "eval", dont_inherit=True)
     # the code of a constant only loads and returns it
@@ -287,7 +289,7 @@ def after(test: ast.expr, value: ast.expr) -> ast.expr:
 
 def has_calls(node: ast.expr) -> bool:
     """Whether evaluating an expression may have side effects."""
-    for part in ast.walk(node):
+    for part in subtree(node):
         if isinstance(part, ast.Call):
             if not isinstance(part.func, ast.Name) or part.func.id not in _PURE:
                 return True

@@ -20,6 +20,7 @@ from tapegrad.transform.frontend.constants import is_plain_tuple, plain
 from tapegrad.transform.frontend.inner_functions import Inlined
 from tapegrad.transform.frontend.source import MISSING, Source
 from tapegrad.transform.ir import Block, If, Let, Phi, constant, name, names_in, take
+from tapegrad.transform.syntax import subtree
 
 # the value of every variable; names with a space are internal
 Env = dict[str, ast.expr]
@@ -86,8 +87,8 @@ class Expressions:
     def __init__(self, source: Source, departures: Departures) -> None:
         self.source = source
         tree = source.tree
-        self.taken = {part.id for part in ast.walk(tree) if isinstance(part, ast.Name)}
-        self.taken |= {part.arg for part in ast.walk(tree) if isinstance(part, ast.arg)}
+        self.taken = {part.id for part in subtree(tree) if isinstance(part, ast.Name)}
+        self.taken |= {part.arg for part in subtree(tree) if isinstance(part, ast.arg)}
         self.taken |= RESERVED
         self.local: set[str] = set()
         self.statics: dict[str, Any] = {}
@@ -181,7 +182,7 @@ class Expressions:
 
     def has_effects(self, node: ast.AST) -> bool:
         """Whether evaluating an expression may have side effects."""
-        for part in ast.walk(node):
+        for part in subtree(node):
             if isinstance(part, (ast.NamedExpr, Inlined)):
                 return True
             if isinstance(part, ast.Call) and not self._is_pure(part.func):

@@ -19,6 +19,7 @@ from tapegrad.transform.frontend.jumps import Structurer
 from tapegrad.transform.frontend.lists import Lists
 from tapegrad.transform.frontend.liveness import assigned, live, used
 from tapegrad.transform.ir import Block, Carried, Loop, constant, name, reads, walk
+from tapegrad.transform.syntax import subtree
 
 NO_SEQUENCE = (
     "cannot differentiate a loop over a dict, a set or an iterator; loop over an array or a tuple "
@@ -71,7 +72,7 @@ class Flow(Lists):
             )
         new = {old: self.fresh(old) for old in sorted(definition.bound)}
         body = rename(definition.body, new)
-        for part in [inner for statement in body for inner in ast.walk(statement)]:
+        for part in [inner for statement in body for inner in subtree(statement)]:
             if isinstance(part, (ast.stmt, ast.expr)) and not hasattr(part, "lineno"):
                 part.lineno = line
         statements, result = self.structured(body)

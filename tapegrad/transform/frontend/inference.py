@@ -33,6 +33,7 @@ from tapegrad.transform.frontend.flow import NO_SEQUENCE
 from tapegrad.transform.frontend.quick_types import stand_in_for
 from tapegrad.transform.ir import FunctionIR
 from tapegrad.transform.printer import UNDEFINED, print_function
+from tapegrad.transform.syntax import subtree
 
 
 class _Undefined(types.Type):
@@ -238,7 +239,7 @@ def _refuse_callees(function: FunctionIR, said: str) -> None:
     unsupported arguments.
     """
     no_result = _NO_RESULT.search(said)
-    for node in ast.walk(function.source.tree):
+    for node in subtree(function.source.tree):
         if isinstance(node, ast.Call):
             text = ast.unparse(node.func)
             value = function.statics.get(text)

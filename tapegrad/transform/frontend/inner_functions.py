@@ -14,6 +14,7 @@ from typing import Any
 
 from tapegrad.transform.frontend.liveness import assigned
 from tapegrad.transform.frontend.source import Source
+from tapegrad.transform.syntax import subtree
 
 Renaming = dict[str, str]
 
@@ -48,7 +49,7 @@ class Definition:
         read = {
             part.id
             for statement in body
-            for part in ast.walk(statement)
+            for part in subtree(statement)
             if isinstance(part, ast.Name)
         }
         self.captured = sorted(read - self.bound)
@@ -105,7 +106,7 @@ def rename(body: list[ast.stmt], new: Renaming) -> list[ast.stmt]:
 def copied(node: Any) -> Any:
     """Return a copy of a tree that shares its definitions."""
     definitions = {
-        id(part.definition): part.definition for part in ast.walk(node) if isinstance(part, Inlined)
+        id(part.definition): part.definition for part in subtree(node) if isinstance(part, Inlined)
     }
     return copy.deepcopy(node, definitions)
 
@@ -285,7 +286,7 @@ class _Inliner(ast.NodeTransformer):
         loops: list[tuple[ast.expr, ast.expr, list[ast.expr]]] = []
         for generator in node.generators:
             iterable = own(generator.iter)
-            for part in ast.walk(generator.target):
+            for part in subtree(generator.target):
                 if isinstance(part, ast.Name):
                     new[part.id] = self.fresh(part.id)
             loops.append((own(generator.target), iterable, [own(test) for test in generator.ifs]))
@@ -300,7 +301,7 @@ class _Inliner(ast.NodeTransformer):
             ast.Return(ast.Name(found, ast.Load())),
         ]
         for part in body:
-            for inner in ast.walk(part):
+            for inner in subtree(part):
                 if isinstance(inner, (ast.stmt, ast.expr)) and not hasattr(inner, "lineno"):
                     ast.copy_location(inner, node)
         return call_of(Definition("comprehension", [], {}, body, node), [], [], node)

@@ -8,6 +8,7 @@ from typing import Any
 from tapegrad.transform.frontend.expressions import Env, same
 from tapegrad.transform.frontend.inner_functions import Inlined
 from tapegrad.transform.ir import constant
+from tapegrad.transform.syntax import subtree
 
 
 class Items(ast.expr):
@@ -57,7 +58,7 @@ class Appends:
         self.env = env
         self.changing: set[str] = set()
         self.is_unclear = False
-        for part in [node for s in (loop, *loop.body) for node in ast.walk(s)]:
+        for part in [node for s in (loop, *loop.body) for node in subtree(s)]:
             if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Load):
                 self.changing.add(part.id)
             if isinstance(part, ast.Assign) and isinstance(part.value, ast.Name):
@@ -121,7 +122,7 @@ class Appends:
             return None
         if self.lists.has_effects(node):
             return None
-        for part in ast.walk(node):
+        for part in subtree(node):
             if isinstance(part, ast.Name) and part.id in self.lists.local:
                 if part.id in self.changing or part.id not in self.env:
                     return None
@@ -145,12 +146,12 @@ def _appends(node: ast.stmt, identifier: str) -> bool:
 
 
 def _mentions(node: ast.AST, identifier: str) -> bool:
-    return any(isinstance(part, ast.Name) and part.id == identifier for part in ast.walk(node))
+    return any(isinstance(part, ast.Name) and part.id == identifier for part in subtree(node))
 
 
 def _grows(node: ast.AST, identifier: str) -> bool:
     """Whether a statement may make a list longer."""
-    for part in ast.walk(node):
+    for part in subtree(node):
         if isinstance(part, Inlined) and _mentions(part, identifier):
             return True
         if isinstance(part, ast.AugAssign) and isinstance(part.target, ast.Name):

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tapegrad.transform.frontend.breaks import Departures
+from tapegrad.transform.syntax import subtree
 
 RETURNED, RESULT = "returned", "result"
 Statements = list[ast.stmt]
@@ -89,7 +90,7 @@ class Structurer:
         self.valued = any(
             isinstance(node, ast.Return) and not is_none(node.value)
             for statement in body
-            for node in ast.walk(statement)
+            for node in subtree(statement)
         )
         if self.valued and not always_jumps(body):
             # its end returns None, which the module `optionals` distinguishes from a value

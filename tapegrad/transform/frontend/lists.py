@@ -19,6 +19,7 @@ from tapegrad.transform.frontend.expressions import Env, Expressions, same
 from tapegrad.transform.frontend.inner_functions import Definition, call_of
 from tapegrad.transform.frontend.items import Appends, Items, array_of, length_of, touched
 from tapegrad.transform.ir import Store, constant
+from tapegrad.transform.syntax import subtree
 
 _TEMPLATES = """
 def position(i, n):
@@ -66,7 +67,7 @@ def _definitions() -> dict[str, Definition]:
     found = {}
     for node in ast.parse(_TEMPLATES).body:
         assert isinstance(node, ast.FunctionDef)
-        for part in ast.walk(node):
+        for part in subtree(node):
             if hasattr(part, "lineno"):
                 del part.lineno  # replaced by the line of the user's call
         found[node.name] = Definition(
@@ -96,7 +97,7 @@ class Lists(Expressions):
         self.roomy: set[int] = set()  # lists with capacity for all that this loop appends
 
     def check_use(self, expr: ast.expr) -> None:
-        if any(isinstance(part, Items) for part in ast.walk(expr)):
+        if any(isinstance(part, Items) for part in subtree(expr)):
             raise self.source.refuse(
                 "cannot differentiate this use of a list of floats; make it an array first: "
                 "np.array(items)",

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
+from tapegrad.transform.syntax import subtree
+
 
 def assigned(nodes: Iterable[ast.AST]) -> list[str]:
     """Return the names that statements assign, in order."""
     found: dict[str, None] = {}
     for node in nodes:
-        for part in ast.walk(node):
+        for part in subtree(node):
             if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
                 found[part.id] = None
     return list(found)
@@ -20,7 +22,7 @@ def used(node: ast.AST) -> set[str]:
     """Return the names that a node reads."""
     return {
         part.id
-        for part in ast.walk(node)
+        for part in subtree(node)
         if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)
     }
 

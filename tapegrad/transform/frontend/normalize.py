@@ -18,6 +18,7 @@ from tapegrad.transform.frontend.liveness import assigned, live
 from tapegrad.transform.frontend.ranges import replace_ranges
 from tapegrad.transform.frontend.source import Source
 from tapegrad.transform.ir import Effect, FunctionIR, constant, name
+from tapegrad.transform.syntax import subtree
 
 OPERATORS = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%",
@@ -83,7 +84,7 @@ def normalize(
 
 def _integer_power(tree: ast.AST) -> ast.AST | None:
     """Return a power whose value depends on whether its operands are integers."""
-    for node in ast.walk(tree):
+    for node in subtree(tree):
         if isinstance(node, (ast.BinOp, ast.AugAssign)) and isinstance(node.op, ast.Pow):
             exponent = node.right if isinstance(node, ast.BinOp) else node.value
             if not isinstance(exponent, ast.Constant):
@@ -103,7 +104,7 @@ class _Normalizer(Flow):
             )
         params = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
         named = {p: self.parameter(p) for p in params}
-        for node in ast.walk(tree):
+        for node in subtree(tree):
             if isinstance(node, NEVER):
                 raise self.refuse_node(node)
         self.local |= set(params)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tapegrad.transform.frontend.inner_functions import Inlined
+from tapegrad.transform.syntax import subtree
 
 
 def replace_ranges(
@@ -33,7 +34,7 @@ def replace_ranges(
     fresh
         Returns a new name.
     """
-    nodes = [node for statement in body for node in ast.walk(statement)]
+    nodes = [node for statement in body for node in subtree(statement)]
     stores = Counter(n.id for n in nodes if isinstance(n, ast.Name) and _is_stored(n))
     inner = {n.id for i in nodes if isinstance(i, Inlined) for n in i.captured}
     made: dict[str, list[ast.Call]] = {}

@@ -18,6 +18,7 @@ from typing import Any
 
 from tapegrad.transform.deferred import runtime
 from tapegrad.transform.errors import TransformError
+from tapegrad.transform.syntax import subtree
 
 MISSING = object()
 MATTERS = "runtime.matters"
@@ -122,7 +123,7 @@ def _lambda(function: types.FunctionType) -> ast.FunctionDef | None:
         return None
     found = [
         node
-        for node in ast.walk(module)
+        for node in subtree(module)
         if isinstance(node, ast.Lambda) and node.lineno == code.co_firstlineno
     ]
     if len(found) != 1:
@@ -136,7 +137,7 @@ def _with_private_names(tree: ast.FunctionDef, code: types.CodeType) -> ast.Func
     """Return the definition of a method with private names such as ``self.__x`` mangled."""
     private = {
         node.attr
-        for node in ast.walk(tree)
+        for node in subtree(tree)
         if isinstance(node, ast.Attribute) and re.fullmatch(r"__\w*(?<!__)", node.attr)
     }
     meant = {
@@ -145,7 +146,7 @@ def _with_private_names(tree: ast.FunctionDef, code: types.CodeType) -> ast.Func
         for name in code.co_names
         if re.fullmatch(f"_\\w+{plain}", name)
     }
-    for node in ast.walk(tree):
+    for node in subtree(tree):
         if isinstance(node, ast.Attribute):
             node.attr = meant.get(node.attr, node.attr)
     return tree

@@ -28,6 +28,7 @@ from tapegrad.transform.independence.uses import (
     Uses,
 )
 from tapegrad.transform.kinds import is_array
+from tapegrad.transform.syntax import subtree
 
 MOST_NEIGHBOURS = 8  # the largest distance of neighbours for which there are no copies
 
@@ -151,7 +152,7 @@ def parts_of_tape(function: ast.FunctionDef) -> set[str]:
     """Return the names of parts of the tape, each with places for all iterations of a loop."""
     return {
         name
-        for node in ast.walk(function)
+        for node in subtree(function)
         if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("runtime.row(")
         for name in assigned([node])
     }
@@ -165,7 +166,7 @@ def _plan_arrays(plan: Plan, arrays: dict[str, list[Access]], facts: Facts, rows
         if not (is_array(kind) and kind.ndim) and name not in rows:
             if kind is None or written:
                 raise UnprovedError(f"of `{_root(name)}`, which is not an array")
-    raises = any(isinstance(node, ast.Raise) for node in ast.walk(plan.loop))
+    raises = any(isinstance(node, ast.Raise) for node in subtree(plan.loop))
     plan.is_repeatable = not any(a.kind == READ for found in written.values() for a in found)
     for name, accesses in written.items():
         if raises and any(a.kind == READ for a in accesses):

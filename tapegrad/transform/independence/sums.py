@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from tapegrad.transform.frontend.liveness import assigned, used
+from tapegrad.transform.syntax import subtree
 from tapegrad.transform.verifier.code import paired
 
 
@@ -91,7 +92,7 @@ def is_sum(body: list[ast.stmt], name: str, others: set[str]) -> bool:
 def assignments(body: list[ast.stmt]) -> Iterator[tuple[str, ast.expr]]:
     """Yield the names that are assigned one value each, with the values."""
     for node in body:
-        for part in ast.walk(node):
+        for part in subtree(node):
             if isinstance(part, ast.Assign):
                 yield from pairs(part)
 

@@ -18,6 +18,7 @@ from numba.core import types
 from tapegrad.transform.independence.sums import pairs
 from tapegrad.transform.kinds import holds_array, is_array, is_complex
 from tapegrad.transform.printer import PARALLEL
+from tapegrad.transform.syntax import subtree
 from tapegrad.transform.verifier.code import leaves
 from tapegrad.transform.verifier.memory import (
     FRESH_METHODS,
@@ -323,7 +324,7 @@ class Uses:
                 raise UnprovedError(f"of the call of `{text}`, which writes to an argument")
 
     def _is_number(self, node: ast.expr) -> bool:
-        names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+        names = {n.id for n in subtree(node) if isinstance(n, ast.Name)}
         return all(map(self.facts.is_number, names - {"np", "math"}))
 
     def _view(self, node: ast.expr) -> Access | None:
@@ -391,7 +392,7 @@ def effects_of_function(
         for name in _names(function)
     ]
     last = function.body[-1]
-    returned = [n.id for n in ast.walk(last) if isinstance(n, ast.Name)]
+    returned = [n.id for n in subtree(last) if isinstance(n, ast.Name)]
     return Effects(on_arguments, any(map(uses.may_be_view, returned)))
 
 

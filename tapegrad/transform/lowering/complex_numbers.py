@@ -45,6 +45,7 @@ from tapegrad.transform.rules.generated_calls import Addition, Keep
 from tapegrad.transform.rules.generators import ForwardCode, Lowerer, ReverseCode
 from tapegrad.transform.rules.makers import Fixed, Found
 from tapegrad.transform.rules.views import Rearrangement
+from tapegrad.transform.syntax import subtree
 
 # -- rules -----------------------------------------------------------------------------------------
 
@@ -143,8 +144,7 @@ def is_involved(lowering: Lowerer, expr: ast.expr, kind: Any) -> bool:
     if holds_complex(kind):
         return True
     return any(holds_complex(lowering.types.get(n)) for n in names_in(expr)) or any(
-        isinstance(node, ast.Constant) and isinstance(node.value, complex)
-        for node in ast.walk(expr)
+        isinstance(node, ast.Constant) and isinstance(node.value, complex) for node in subtree(expr)
     )
 
 

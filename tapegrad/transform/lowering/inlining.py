@@ -37,6 +37,7 @@ from tapegrad.transform.ir import (
 )
 from tapegrad.transform.lowering.callees import is_plain
 from tapegrad.transform.rules.generators import ProgramCode
+from tapegrad.transform.syntax import subtree
 
 _MOST = 40  # statements of a function that is inlined
 _MOST_OF_ALL = 240  # statements that the calls in one function become
@@ -136,7 +137,7 @@ class _Inlining:
             tree = Source(callee.py_func).tree
         except TransformError:
             return False
-        return not any(isinstance(node, _CONTROL) for node in ast.walk(tree))
+        return not any(isinstance(node, _CONTROL) for node in subtree(tree))
 
     def kind_of(self, value: ast.expr) -> Any:
         """Return the type of an argument, None if it is not a local value."""

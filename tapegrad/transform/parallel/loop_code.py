@@ -18,6 +18,7 @@ from contextlib import nullcontext
 
 from tapegrad.transform.independence.plan import Plan
 from tapegrad.transform.printer import PARALLEL, Writer
+from tapegrad.transform.syntax import subtree
 
 _RESULTS = {"pushes": ["tape", "top"], "pops": ["top"]}  # of a function for all workers
 
@@ -49,7 +50,7 @@ class LoopCode:
         self.plan = plan
         self.tape = tape
         self.worker_name, self.guarded_name, self.driver_name = names
-        self.taken = {n.id for n in ast.walk(plan.loop) if isinstance(n, ast.Name)}
+        self.taken = {n.id for n in subtree(plan.loop) if isinstance(n, ast.Name)}
         self.taken |= {*plan.given, *plan.sums}
         # the parameters of a worker that do not come from the loop
         roles = ("worker", "workers", "phase", "phases", "first", "step", "count")

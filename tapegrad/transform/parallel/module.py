@@ -18,6 +18,7 @@ from tapegrad.transform.independence.uses import (
 )
 from tapegrad.transform.parallel.loop_code import LoopCode
 from tapegrad.transform.printer import PARALLEL
+from tapegrad.transform.syntax import subtree
 
 # of numba's own parallelism, only `prange`
 OPTIONS = {
@@ -88,7 +89,7 @@ class Module:
                     self._note(function, loop, str(error))
                 else:
                     plans.setdefault(function.name, []).append(plan)
-                    inside |= set(map(id, ast.walk(loop)))
+                    inside |= set(map(id, subtree(loop)))
         self._drop_halves(plans)
         changed = {name for name, found in plans.items() if found}
         while True:  # and what calls them
@@ -171,13 +172,13 @@ class Module:
         pushes = any(
             isinstance(node, ast.Assign)
             and "tape" in {n.id for t in node.targets for n in _names(t)}
-            for node in ast.walk(plan.loop)
+            for node in subtree(plan.loop)
         )
         return "pushes" if pushes else "pops"
 
 
 def _names(node: ast.AST) -> list[ast.Name]:
-    return [part for part in ast.walk(node) if isinstance(part, ast.Name)]
+    return [part for part in subtree(node) if isinstance(part, ast.Name)]
 
 
 def _loops(body: list[ast.stmt]) -> Iterator[ast.For]:

@@ -26,6 +26,7 @@ from tapegrad.transform.kinds import is_array, is_complex
 from tapegrad.transform.rules.base import Elementary, Linear, View, Whole
 from tapegrad.transform.rules.generators import Lowerer
 from tapegrad.transform.rules.scalars import product_of_elements
+from tapegrad.transform.syntax import subtree
 
 VARIABLE = object()  # stands for the value of an argument that is not a constant
 
@@ -98,7 +99,7 @@ def _tangent(name: str, argument: str, value: str) -> None:
     """Generate the jvp of a linear argument: the value with the tangent in place of it."""
     text = re.sub(rf"\b{argument}\b", f"{argument}_dot", value)
     given = {*SPECS[name].arguments, f"{argument}_dot"}
-    reads = [n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name) and n.id in given]
+    reads = [n.id for n in subtree(ast.parse(text)) if isinstance(n, ast.Name) and n.id in given]
     _generate(f"{name}_jvp_{argument}", reads, f"return {text}")
 
 

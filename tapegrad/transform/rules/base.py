@@ -24,6 +24,7 @@ from tapegrad.transform.kinds import is_complex, is_real
 from tapegrad.transform.printer import show
 from tapegrad.transform.rules.generators import ForwardCode, Generator, Lowerer, ReverseCode
 from tapegrad.transform.rules.partials import partial
+from tapegrad.transform.syntax import subtree
 
 Atoms = list[ast.expr]
 
@@ -246,7 +247,7 @@ class Elementary(Rule):
 
     def may_be_complex(self, expr: ast.expr) -> bool:
         """Whether an expression of operands and the result may be complex."""
-        nodes = list(ast.walk(expr))
+        nodes = list(subtree(expr))
         if any(isinstance(n, ast.Constant) and isinstance(n.value, complex) for n in nodes):
             return True
         kinds = {n: self.types.get(n) for n in names_in(expr)}

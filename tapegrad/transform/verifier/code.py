@@ -8,6 +8,7 @@ from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 
 from tapegrad.transform.errors import InternalError
+from tapegrad.transform.syntax import subtree
 
 _SIMPLE = (ast.Assign, ast.AugAssign, ast.Expr, ast.Return, ast.Raise, ast.Pass, ast.Break)
 _SIMPLE += (ast.Assert,)
@@ -329,7 +330,7 @@ def nodes_of(node: ast.AST) -> list[ast.AST]:
     """Return a node and all its descendants (cached)."""
     found: list[ast.AST] | None = getattr(node, "_nodes", None)
     if found is None:
-        found = list(ast.walk(node))
+        found = list(subtree(node))
         node._nodes = found
     return found
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tapegrad.transform.errors import InternalError
+from tapegrad.transform.syntax import subtree
 from tapegrad.transform.verifier.code import POPS, TANGENT_PUSHES, called, leaves, module_call
 
 Names = Mapping[str, Sequence[str]]
@@ -40,7 +41,7 @@ def verify_directions(
     for one, text in zip(single, several, strict=True):
         tree = _function(one)
         found = names.get(tree.name, {})
-        taken = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
+        taken = {n.id for n in subtree(tree) if isinstance(n, ast.Name)}
         new = [name for directions in found.values() for name in directions[1:]]
         if len(set(new)) < len(new) or taken.union(params[tree.name]).intersection(new):
             raise _wrong("directions share a name", tree.name)
@@ -86,7 +87,7 @@ class _Projection(ast.NodeTransformer):
         """Whether code belongs to another direction."""
         return any(
             (n.id if isinstance(n, ast.Name) else getattr(n, "arg", None)) in self.others
-            for n in ast.walk(node)
+            for n in subtree(node)
         )
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
