@@ -27,6 +27,7 @@ from tapegrad.replay.program import Program
 SHORT = 4  # extents up to this are constants
 _DIGITS = 5  # characters of a float, up to which it is written where it is used
 _SMALL = 16  # integers up to this are
+_MANY = 8  # numbers among the constants, from which on they are elements of an array
 Lines = dict[int, list[str]]
 
 
@@ -113,6 +114,7 @@ class Text:
     def __init__(self, program: Program) -> None:
         self.lines: list[str] = []
         self.constants: list[np.ndarray] = []
+        self._places: dict[tuple[Any, ...], int] = {}  # of constants
         self.names: dict[Node, str] = {}
         self.forms: dict[Node, Form] = {}
         self.stored: set[Node] = set()
@@ -161,12 +163,28 @@ class Text:
 
     def _given(self, array: Any) -> str:
         """Return the name of an argument."""
-        for place, known in enumerate(self.constants):
-            is_alike = known.dtype == array.dtype and known.shape == array.shape
-            if is_alike and known.tobytes() == array.tobytes():
-                return f"c{place}"
-        self.constants.append(array)
-        return f"c{len(self.constants) - 1}"
+        place = self._places.setdefault(
+            (array.dtype, array.shape, array.tobytes()), len(self.constants)
+        )
+        if place == len(self.constants):
+            self.constants.append(array)
+        return f"c{place}"
+
+    def finish(self) -> list[str]:
+        """Return the names of the constants, when all lines are written.
+
+        Many numbers become one array: a call takes time for each argument.
+        """
+        names = [f"c{k}" for k in range(len(self.constants))]
+        are_numbers = [c.ndim == 0 and c.dtype == np.float64 for c in self.constants]
+        if sum(are_numbers) > _MANY:
+            numbers = [k for k, is_number in enumerate(are_numbers) if is_number]
+            self.lines[:0] = [f"    c{k} = c[{place}]" for place, k in enumerate(numbers)]
+            packed = np.array([self.constants[k] for k in numbers])
+            others = [k for k, is_number in enumerate(are_numbers) if not is_number]
+            self.constants = [*(self.constants[k] for k in others), packed]
+            names = [*(f"c{k}" for k in others), "c"]
+        return names
 
     # -- lines --------------------------------------------------------------------------------
 

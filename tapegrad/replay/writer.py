@@ -69,8 +69,7 @@ class Writer:
                 "with tapegrad.scan or fori_loop, or in a function for tapegrad.njit"
             )
         arguments = [f"x{k}" for k in range(len(program.inputs))]
-        arguments += [f"c{k}" for k in range(len(text.constants))]
-        self.arguments = ", ".join(arguments)
+        self.arguments = ", ".join([*arguments, *text.finish()])
 
     def source(self) -> str:
         """Return the text of a module with the function, whose name is ``program``."""

@@ -341,6 +341,22 @@ class TestConstants:
         scale[:] = 0.0
         assert_equal(f(V), V * V)
 
+    def test_many_numbers_are_one_argument(self):
+        weights = np.linspace(0.123, 4.567, 30)
+
+        def f(x, y):
+            total = tg.sum(x * y)
+            for weight in weights:
+                total = total + tg.sum(tg.sin(x * float(weight)) * y)
+            return total
+
+        jitted = tg.jit(f)
+        assert "def program(x0, x1, c):" in jitted.inspect(V, V)
+        for g in (tg.value_and_grad, tg.hessian):
+            found, expected = g(jitted)(V, V + 1.0), g(f)(V, V + 1.0)
+            for one, other in zip(found, expected, strict=True):
+                np.testing.assert_allclose(one, other, rtol=1e-12)
+
     def test_work_arrays(self):
         """What is written to an array between two uses is not lost."""
 
