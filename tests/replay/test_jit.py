@@ -341,6 +341,7 @@ class TestConstants:
         scale[:] = 0.0
         assert_equal(f(V), V * V)
 
+    @pytest.mark.compiled
     def test_many_numbers_are_one_argument(self):
         weights = np.linspace(0.123, 4.567, 30)
 

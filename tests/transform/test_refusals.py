@@ -50,6 +50,7 @@ REFUSED = {
     "spacing": ("return np.spacing(x)", 1, ["np.spacing"]),
     "complex numbers in order": ("z = np.sort(a * 1j)\nreturn z[0].real * x", 1, ["complex"]),
     "other type of the same memory": ("b = a.view(np.int64)\nreturn b[0] * x + a[0]", 1, ["view"]),
+    "imaginary part of real numbers": ("b = a.imag\nreturn b.sum() * x", 1, ["which is 0"]),
     "unknown name": ("return x * undefined_name", 1, ["undefined_name"]),
     "no value": ("y = z * x\nz = y\nreturn y", 1, ["'z'"]),
 }

@@ -129,6 +129,8 @@ def _find(lowering: Lowerer, expr: ast.expr, kind: Any) -> Rule:
                 return Passive(True)
             if expr.attr == "real" and is_real(base_kind):
                 return View(base.id)
+            if expr.attr == "imag" and is_real(base_kind):
+                return Unknown([base.id], "the imaginary part of real numbers, which is 0")
         elif isinstance(base_kind, types.Float) and expr.attr in ("real", "imag"):
             return Linear(base, False, lowering) if expr.attr == "real" else Step(False)
         if isinstance(base_kind, types.ClassInstanceType):

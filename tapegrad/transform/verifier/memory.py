@@ -56,6 +56,7 @@ FRESH_METHODS = frozenset(
         "argmin",
         "argsort",
         "astype",
+        "clip",
         "conj",
         "conjugate",
         "copy",

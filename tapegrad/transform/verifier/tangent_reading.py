@@ -103,7 +103,7 @@ class TangentReading(Sources):
             if module is not None and module[0] == "np" and module[1] in _LINEAR:
                 given = _LINEAR[module[1]](node.args)
                 return bool(given) and all(map(self.is_zero, given))
-            if isinstance(node.func, ast.Attribute) and node.func.attr in FRESH_METHODS:
+            if isinstance(node.func, ast.Attribute) and node.func.attr in FRESH_METHODS - {"clip"}:
                 return self.is_zero(node.func.value)
             name = called(node) or (module or ("", ""))[1]
             return bool(node.args) and name in _NUMBERS and all(map(self.is_zero, node.args))
