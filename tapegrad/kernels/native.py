@@ -171,6 +171,31 @@ def compiled(
     return load(fingerprint(sources, f"{module}.{name}".encode()), build)
 
 
+def on_first_call(resolve: Callable[[], int], arguments: int) -> Any:
+    """Return a function for machine code, which loads or compiles another one and calls that.
+
+    Machine code may be loaded and run without anything of this package: that of a function of the
+    user which calls a derivative, from numba's cache.
+
+    Parameters
+    ----------
+    resolve
+        Returns the address of the other function, and puts it where the machine code finds that
+        of this one. An error is printed, and 0 returned to the machine code.
+    arguments
+        The number of the arguments; they and the result are int64.
+    """
+    kind = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * arguments)
+
+    def first(*args: int) -> int:
+        found: int = kind(resolve())(*args)
+        return found
+
+    made = kind(first)
+    _keep.append(made)
+    return made
+
+
 def keep_forever() -> None:
     """Keep what was compiled until the process ends, also while its modules are torn down."""
     for kept in (_keep, _engine()):

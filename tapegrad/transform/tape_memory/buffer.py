@@ -344,17 +344,6 @@ def kept_bytes(typingctx, tape):
 
 
 @intrinsic
-def set_kept_bytes(typingctx, tape, size):
-    """Note the bytes of the arrays that are referred to."""
-
-    def codegen(context, builder, signature, args):
-        block_of(context, builder, signature.args[0], args[0]).set("kept", args[1])
-        return context.get_dummy_value()
-
-    return types.none(tape, types.int64), codegen
-
-
-@intrinsic
 def last_reference(typingctx, tape):
     """Return the position of the last reference to an array, -1 if there is none."""
 

@@ -25,7 +25,7 @@ from numba.core.runtime import nrtdynmod
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
-from tapegrad.kernels import pool
+from tapegrad.kernels import native, pool
 from tapegrad.kernels.structs import address_of
 from tapegrad.transform.cache.machine_code import jit
 
@@ -45,24 +45,17 @@ class _Pool(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_void_p) for name in ("table", *_FUNCTIONS))
 
 
-def _starting(name: str, kind: Any) -> Any:
-    """Return a function that starts the pool, and does what its function with this name does."""
+def _starting(name: str, arguments: int) -> Any:
+    """Return what a function of the pool is until the pool is started."""
 
-    def start(*args: int) -> int:
+    def start() -> int:
         start_pool()
-        found: int = kind(getattr(_pool, name))(*args)
-        return found
+        return int(getattr(_pool, name))
 
-    return kind(start)
+    return ctypes.cast(native.on_first_call(start, arguments), ctypes.c_void_p)
 
 
-# Machine code may be loaded and run without anything of this package: that of a function of the
-# user which calls a derivative, from numba's cache. So its first call of the pool starts it.
-_starts = (
-    _starting("allocate", ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 2)),
-    _starting("release", ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 3)),
-)
-_pool = _Pool(address_of(pool.table), *(ctypes.cast(f, ctypes.c_void_p).value for f in _starts))
+_pool = _Pool(address_of(pool.table), _starting("allocate", 2), _starting("release", 3))
 llvm.add_symbol(_SYMBOL, ctypes.addressof(_pool))
 
 

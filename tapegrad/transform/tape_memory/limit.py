@@ -10,8 +10,10 @@ from typing import Any
 
 from llvmlite import binding, ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
+from tapegrad.kernels import native
 from tapegrad.kernels.limits import checked_limit
 
 _SHARE = 0.9  # of the memory of the machine, which is the limit if none is set
@@ -28,8 +30,31 @@ def _machine_memory() -> int:
     return min(size for size in found if size > 0)
 
 
-# compiled code, also that of the cache, reads the limit by the name of this symbol
-_limit = ctypes.c_int64(int(_SHARE * _machine_memory()))
+class _Limit(ctypes.Structure):
+    """What machine code, also that of the cache, finds by the name of a symbol.
+
+    Attributes
+    ----------
+    size
+        The limit in bytes.
+    counting
+        The address of `kept_arrays.kept_by`.
+    """
+
+    _fields_ = (("size", ctypes.c_int64), ("counting", ctypes.c_void_p))
+
+
+def _compile_counting() -> int:
+    folder = Path(__file__).parent
+    sources = (folder / "kept_arrays.py", folder.parents[1] / "kernels" / "intrinsics.py")
+    text = b"".join(file.read_bytes() for file in sources)
+    module = f"{__package__}.kept_arrays"
+    _limit.counting = native.compiled(module, "kept_by", "int64", 2, text)
+    return int(_limit.counting)
+
+
+_counting = native.on_first_call(_compile_counting, 2)
+_limit = _Limit(int(_SHARE * _machine_memory()), ctypes.cast(_counting, ctypes.c_void_p))
 binding.add_symbol("tapegrad_tape_limit", ctypes.addressof(_limit))
 
 
@@ -70,18 +95,29 @@ def set_tape_limit(limit: int | None) -> None:
     >>> tg.set_tape_limit(None)
     """
     if limit is None:
-        _limit.value = int(_SHARE * _machine_memory())
+        _limit.size = int(_SHARE * _machine_memory())
     else:
-        _limit.value = checked_limit("set_tape_limit", limit)
+        _limit.size = checked_limit("set_tape_limit", limit)
 
 
 def load_limit(builder: Any) -> Any:
     """Generate code that reads the limit of a tape with what it keeps, in bytes."""
-    place = builder.module.globals.get("tapegrad_tape_limit")
+    return _load(builder, 0)
+
+
+def load_counting(builder: Any) -> Any:
+    """Generate code that reads the address of the function that counts what a tape keeps."""
+    return _load(builder, 1)
+
+
+def _load(builder: Any, index: int) -> Any:
+    name = "tapegrad_tape_limit"
+    place = builder.module.globals.get(name)
     if place is None:
-        place = ir.GlobalVariable(builder.module, ir.IntType(64), "tapegrad_tape_limit")
+        words = ir.ArrayType(ir.IntType(64), 2)
+        place = ir.GlobalVariable(builder.module, words, name)
         place.linkage = "external"
-    return builder.load(place)
+    return builder.load(cgutils.gep_inbounds(builder, place, 0, index))
 
 
 @intrinsic

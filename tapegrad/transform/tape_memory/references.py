@@ -23,9 +23,8 @@ from tapegrad.transform.tape_memory.buffer import (
     free_array,
     last_reference,
     number,
-    set_kept_bytes,
 )
-from tapegrad.transform.tape_memory.large_arrays import zeros
+from tapegrad.transform.tape_memory.limit import load_counting
 
 _REFERENCE = 4  # words of a reference before the shape and the strides of the array
 
@@ -169,33 +168,21 @@ def _release(typingctx, owner):
     return types.none(types.int64), codegen
 
 
-@merged
-def count_kept(tape):
-    """Count each of the arrays that the tape refers to once."""
-    count = 0
-    place = last_reference(tape)
-    while place >= 0:
-        count += 1
-        place = _word(tape, place + 1) - 1
-    mask = 1
-    while mask < 2 * count:
-        mask *= 2
-    mask -= 1
-    seen = zeros((mask + 1,))  # owners, by a hash
-    total = 0
-    place = last_reference(tape)
-    while place >= 0:
-        owner = _word(tape, place)
-        at = (owner >> 4) & mask
-        while _word(seen, at) != 0 and _word(seen, at) != owner:
-            at = (at + 1) & mask
-        if _word(seen, at) == owner:
-            _set_word(tape, place + 2, 0)
-        else:
-            _set_word(seen, at, owner)
-            total += _word(tape, place + 2)
-        place = _word(tape, place + 1) - 1
-    set_kept_bytes(tape, total)
+@intrinsic
+def count_kept(typingctx, tape):
+    """Count each of the arrays that the tape refers to once, if there is memory for that."""
+
+    def codegen(context, builder, signature, args):
+        block = block_of(context, builder, signature.args[0], args[0])
+        kind = ir.FunctionType(WORD, [WORD, WORD])
+        counting = builder.inttoptr(load_counting(builder), kind.as_pointer())
+        last = builder.sub(block.get("last"), number(1))
+        found = builder.call(counting, [block.get("array"), last])
+        with builder.if_then(builder.icmp_signed(">=", found, number(0))):
+            block.set("kept", found)
+        return context.get_dummy_value()
+
+    return types.none(tape), codegen
 
 
 @merged
