@@ -13,7 +13,9 @@ _free = c_function("free", "nothing", "address")
 
 
 def kept_by(address, last):
-    """Return the bytes of the arrays; a reference to one that others refer to counts 0 from now on.
+    """Return the bytes of the arrays, 0 if there is no memory for counting them.
+
+    Of several references to one array, all but the last count 0 from now on.
 
     Parameters
     ----------
@@ -33,7 +35,7 @@ def kept_by(address, last):
         size *= 2
     block = _calloc((size, 8))
     if block == 0:
-        return -1
+        return 0
     seen, total, place = i8_pointer(block), 0, last  # owners, by a hash
     while place >= 0:
         owner = load(tape, place)

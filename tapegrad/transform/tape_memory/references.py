@@ -147,17 +147,6 @@ def _word(typingctx, tape, place):
 
 
 @intrinsic
-def _set_word(typingctx, tape, place, value):
-    """Write an integer onto the tape."""
-
-    def codegen(context, builder, signature, args):
-        builder.store(args[2], _address(context, builder, signature.args[0], *args[:2]))
-        return context.get_dummy_value()
-
-    return types.none(tape, types.int64, types.int64), codegen
-
-
-@intrinsic
 def _release(typingctx, owner):
     """Give up a reference to an array."""
 
@@ -178,7 +167,8 @@ def count_kept(typingctx, tape):
         counting = builder.inttoptr(load_counting(builder), kind.as_pointer())
         last = builder.sub(block.get("last"), number(1))
         found = builder.call(counting, [block.get("array"), last])
-        with builder.if_then(builder.icmp_signed(">=", found, number(0))):
+        # it is 0 if the function cannot be compiled, or nothing is kept
+        with builder.if_then(builder.icmp_signed(">", found, number(0))):
             block.set("kept", found)
         return context.get_dummy_value()
 
