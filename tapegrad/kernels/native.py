@@ -171,8 +171,8 @@ def compiled(
     return load(fingerprint(sources, f"{module}.{name}".encode()), build)
 
 
-def on_first_call(resolve: Callable[[], int], arguments: int) -> Any:
-    """Return a function for machine code, which loads or compiles another one and calls that.
+def on_first_call(resolve: Callable[[], int], arguments: int) -> int:
+    """Return the address of a function that loads or compiles another one, and calls that.
 
     Machine code may be loaded and run without anything of this package: that of a function of the
     user which calls a derivative, from numba's cache.
@@ -181,7 +181,7 @@ def on_first_call(resolve: Callable[[], int], arguments: int) -> Any:
     ----------
     resolve
         Returns the address of the other function, and puts it where the machine code finds that
-        of this one. An error is printed, and 0 returned to the machine code.
+        of this one. If it raises, the error is printed, and machine code gets 0.
     arguments
         The number of the arguments; they and the result are int64.
     """
@@ -193,7 +193,7 @@ def on_first_call(resolve: Callable[[], int], arguments: int) -> Any:
 
     made = kind(first)
     _keep.append(made)
-    return made
+    return ctypes.cast(made, ctypes.c_void_p).value or 0
 
 
 def keep_forever() -> None:

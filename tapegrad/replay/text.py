@@ -27,7 +27,7 @@ from tapegrad.replay.program import Program
 SHORT = 4  # extents up to this are constants
 _DIGITS = 5  # characters of a float, up to which it is written where it is used
 _SMALL = 16  # integers up to this are
-_MANY = 8  # numbers among the constants, from which on they are elements of an array
+_MANY = 8  # more numbers among the constants are elements of one array
 Lines = dict[int, list[str]]
 
 
@@ -175,16 +175,13 @@ class Text:
 
         Many numbers become one array: a call takes time for each argument.
         """
-        names = [f"c{k}" for k in range(len(self.constants))]
-        are_numbers = [c.ndim == 0 and c.dtype == np.float64 for c in self.constants]
-        if sum(are_numbers) > _MANY:
-            numbers = [k for k, is_number in enumerate(are_numbers) if is_number]
-            self.lines[:0] = [f"    c{k} = c[{place}]" for place, k in enumerate(numbers)]
-            packed = np.array([self.constants[k] for k in numbers])
-            others = [k for k, is_number in enumerate(are_numbers) if not is_number]
-            self.constants = [*(self.constants[k] for k in others), packed]
-            names = [*(f"c{k}" for k in others), "c"]
-        return names
+        given = {f"c{k}": constant for k, constant in enumerate(self.constants)}
+        numbers = [n for n, c in given.items() if c.ndim == 0 and c.dtype == np.float64]
+        if len(numbers) > _MANY:
+            self.lines[:0] = [f"    {name} = c[{k}]" for k, name in enumerate(numbers)]
+            given["c"] = np.array([given.pop(name) for name in numbers])
+            self.constants = [*given.values()]
+        return [*given]
 
     # -- lines --------------------------------------------------------------------------------
 

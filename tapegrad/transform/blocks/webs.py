@@ -48,7 +48,7 @@ def split_names(
 
 
 class _Assignments(ast.NodeTransformer):
-    """Writes additions to numbers as assignments of sums."""
+    """Writes ``x += y`` as ``x = x + y`` where ``x`` is a number."""
 
     def __init__(self, is_number: Callable[[str], bool]) -> None:
         self.is_number = is_number

@@ -45,14 +45,14 @@ class _Pool(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_void_p) for name in ("table", *_FUNCTIONS))
 
 
-def _starting(name: str, arguments: int) -> Any:
-    """Return what a function of the pool is until the pool is started."""
+def _starting(name: str, arguments: int) -> int:
+    """Return the address of what a function of the pool is until the pool is started."""
 
     def start() -> int:
         start_pool()
         return int(getattr(_pool, name))
 
-    return ctypes.cast(native.on_first_call(start, arguments), ctypes.c_void_p)
+    return native.on_first_call(start, arguments)
 
 
 _pool = _Pool(address_of(pool.table), _starting("allocate", 2), _starting("release", 3))
@@ -62,7 +62,8 @@ llvm.add_symbol(_SYMBOL, ctypes.addressof(_pool))
 @functools.cache
 def start_pool() -> None:
     """Compile or load the functions of the pool."""
-    for name in _FUNCTIONS:
+    # other threads may run: what releases an array is there before arrays are taken
+    for name in reversed(_FUNCTIONS):
         setattr(_pool, name, pool.address_of_function(name))
 
 

@@ -53,8 +53,7 @@ def _compile_counting() -> int:
     return int(_limit.counting)
 
 
-_counting = native.on_first_call(_compile_counting, 2)
-_limit = _Limit(int(_SHARE * _machine_memory()), ctypes.cast(_counting, ctypes.c_void_p))
+_limit = _Limit(int(_SHARE * _machine_memory()), native.on_first_call(_compile_counting, 2))
 binding.add_symbol("tapegrad_tape_limit", ctypes.addressof(_limit))
 
 

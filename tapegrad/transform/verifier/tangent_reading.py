@@ -31,6 +31,7 @@ _LINEAR: dict[str, Callable[[list[ast.expr]], list[ast.expr]]] = {
     "where": lambda args: args[1:],
 }
 _ZEROS = ("zeros", "zeros_like")
+_KEEP_ZEROS = FRESH_METHODS - {"argsort", "clip"}  # methods that make zeros of zeros
 _NUMBERS = ("float32", "float64", "complex64", "complex128", "complex", "float")
 
 
@@ -103,7 +104,7 @@ class TangentReading(Sources):
             if module is not None and module[0] == "np" and module[1] in _LINEAR:
                 given = _LINEAR[module[1]](node.args)
                 return bool(given) and all(map(self.is_zero, given))
-            if isinstance(node.func, ast.Attribute) and node.func.attr in FRESH_METHODS - {"clip"}:
+            if isinstance(node.func, ast.Attribute) and node.func.attr in _KEEP_ZEROS:
                 return self.is_zero(node.func.value)
             name = called(node) or (module or ("", ""))[1]
             return bool(node.args) and name in _NUMBERS and all(map(self.is_zero, node.args))
