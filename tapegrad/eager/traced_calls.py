@@ -67,9 +67,15 @@ class Step(NamedTuple):
             What it is for their examples, if that is known.
         """
         example = np.asarray(self.computed(args) if found is None else found)
-        if _are_known(args):
+        if _are_known(args) or self._is_false(args):
             return Node("constant", example)
         return trace.add(Node(self.name, example, args, self.parameters, self.op, self.compute))
+
+    def _is_false(self, args: tuple[Any, ...]) -> bool:
+        """Whether it is the conjunction with something that is known to be false."""
+        if self.name not in ("bitwise_and", "logical_and"):
+            return False
+        return any(_are_known([arg]) and not np.any(example_of(arg)) for arg in args)
 
     def nodes(self, trace: Trace, args: tuple[Any, ...], found: Iterable[Any]) -> list[Node]:
         """Record it for arguments; return its results, of which there are several."""

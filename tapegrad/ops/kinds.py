@@ -38,7 +38,6 @@ from tapegrad.ops.op import (
     in_shape,
     is_complex,
     normalize_axes,
-    plain,
     shape_of,
 )
 from tapegrad.ops.partials import taken_apart
@@ -134,7 +133,7 @@ class SweptOp(Op):
                 return call_rule(rule, {**values, "g": g})
         partial = call_rule(self.rules[argument], values)
         if self.chooses:
-            g = TABLE["where"](plain(partial) != 0.0, g, 0.0)
+            g = TABLE["where"](partial != 0.0, g, 0.0)
         if type(partial) is float:
             return g if partial == 1.0 else TABLE["multiply"](g, partial)
         if is_complex(partial):
@@ -162,7 +161,7 @@ class SweptOp(Op):
             return TABLE["add"](along(1.0), TABLE["multiply"](along(1j), 1j))
         partial = call_rule(self.rules[argument], values)
         if self.chooses:
-            t = TABLE["where"](plain(partial) != 0.0, t, 0.0)
+            t = TABLE["where"](partial != 0.0, t, 0.0)
         return t if type(partial) is float and partial == 1.0 else TABLE["multiply"](t, partial)
 
     def _as_complex(self, values: dict[str, Any]) -> dict[str, Any]:

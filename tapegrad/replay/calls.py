@@ -165,7 +165,7 @@ def _product(text: Text, node: Node, name: str) -> None:
         raise NotRecordedError("a product with something else than arrays of floats")
     if not x.dtype == y.dtype == node.dtype:
         raise NotRecordedError("a product of two dtypes")
-    left, right = text.array(x), text.array(y)
+    left, right = _factor(text, x), _factor(text, y)
     if max(len(x.shape), len(y.shape)) <= 2:
         text.line(f"{name} = np.dot({left}, {right})")
         return
@@ -190,6 +190,13 @@ def _product(text: Text, node: Node, name: str) -> None:
         return f"np.dot({', '.join(parts)})"
 
     text.fill(name, batch, product)
+
+
+def _factor(text: Text, x: Node) -> str:
+    """Return the text of a factor of a product, which may be a transposed matrix."""
+    if x not in text.names and len(x.shape) == 2 and x.name == "matrix_transpose":
+        return f"{text.array(x.args[0])}.T"
+    return text.array(x)
 
 
 def _contraction(text: Text, node: Node, name: str) -> None:

@@ -1,4 +1,7 @@
-"""Functions that are recorded as one value, and compiled as several: their loops are fused then."""
+"""Values that are compiled in another way than they are recorded, such as several for one.
+
+The loops of several values are fused, those inside of one are not.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.eager.nodes import Node
+from tapegrad.eager.nodes import Node, replaced
 from tapegrad.ops.op import TABLE
-from tapegrad.replay.forms import BOOLEAN, FLOATS, axes_of
+from tapegrad.replay.forms import BOOLEAN, FLOAT, FLOATS, Form, axes_of, form_of
 
 _FEW_TERMS = 4  # of an element of a product, up to which loops over the elements add them up
 _MOST_PRODUCTS = 20  # that are spelt out: each takes a dozen lines
 
 
 def lowered(recorded: list[Node]) -> tuple[list[Node], dict[Node, Node]]:
-    """Return the values with some spelt out, and what stands for each of these.
+    """Return the values with others in place of some, and what stands for each of these.
 
     Parameters
     ----------
@@ -23,18 +26,68 @@ def lowered(recorded: list[Node]) -> tuple[list[Node], dict[Node, Node]]:
         The values, in the order in which they were recorded.
     """
     nodes: list[Node] = []
-    replaced: dict[Node, Node] = {}
+    same: dict[Node, Node] = {}
     are_few = sum(map(_has_few_terms, recorded)) <= _MOST_PRODUCTS
     for node in recorded:
+        node.args = replaced(node.args, same)
+        if form_of(node) is Form.MAP:
+            node.args = _with_numbers(node)
         if node.name == "logsumexp" and _is_of_floats(node):
             nodes += _logsumexp(node)
         elif are_few and _has_few_terms(node):
             nodes += _product(node)
+        elif node.name == "product" and all(isinstance(x, Node) for x in node.args):
+            nodes += _product_of_transposed(node)
+        elif (chosen := _chosen(node)) is not None:
+            same[node] = chosen
+            continue
+        elif node.name == "reshape":
+            x = node.args[0].args[0] if node.args[0].name == "reshape" else node.args[0]
+            if x.shape == node.shape:
+                same[node] = x
+                continue
+            nodes.append(_reshaped(x, node.shape))
         else:
             nodes.append(node)
             continue
-        replaced[node] = nodes[-1]
-    return nodes, replaced
+        same[node] = nodes[-1]
+    return nodes, same
+
+
+def _with_numbers(node: Node) -> tuple[Any, ...]:
+    """Return what elements are computed from, with numbers for arrays of equal elements."""
+    arrays = [arg for arg in node.args if isinstance(arg, Node)]
+    shapes = [arg.shape for arg in arrays if arg.name != "constant"]
+    if node.shape not in shapes or any(arg.dtype not in (FLOAT, BOOLEAN) for arg in arrays):
+        return node.args
+    args = [_number(arg) if arg in arrays else arg for arg in node.args]
+    if node.name == "power" and type(args[1]) is float and args[1] in range(-1, 5):
+        args[1] = int(args[1])  # a few products
+    return tuple(args)
+
+
+def _number(arg: Node) -> Node | float:
+    """Return the number that all elements of a constant are, the value itself if there is none."""
+    if arg.name != "constant" or arg.dtype != FLOAT or not arg.shape or not arg.example.size:
+        return arg
+    first = arg.example.flat[0]
+    are_equal = np.array_equal(arg.example.view(np.int64), np.full(arg.shape, first).view(np.int64))
+    return float(first) if are_equal else arg
+
+
+def _chosen(node: Node) -> Node | None:
+    """Return the argument that an op returns, as far as it is known to return one."""
+    chosen: Any = None
+    if node.name == "multiply":
+        x, y = node.args
+        chosen = y if x == 1.0 else x if y == 1.0 else None
+    elif node.name == "where":
+        condition, x, y = node.args
+        if isinstance(condition, Node) and condition.name == "constant":
+            holds = condition.example.astype(np.bool_)
+            chosen = x if holds.all() else y if not holds.any() else None
+    is_like = isinstance(chosen, Node) and (chosen.shape, chosen.dtype) == (node.shape, node.dtype)
+    return chosen if is_like else None
 
 
 def _has_few_terms(node: Node) -> bool:
@@ -66,6 +119,33 @@ def _product(node: Node) -> list[Node]:
             found.append(term)
         total = term
     return found
+
+
+def _product_of_transposed(node: Node) -> list[Node]:
+    """Return the values of a product of matrices that may be transposed first.
+
+    A matrix of one column that is a vector becomes the vector.
+    """
+    found: list[Node] = []
+    x, y = node.args
+    if node.parameters["tx"]:
+        found.append(x := _transposed(x))
+    if node.parameters["ty"]:
+        found.append(y := _transposed(y))
+    is_column = len(x.shape) == 2 and y.name == "reshape" and y.shape == (x.shape[1], 1)
+    if is_column and len(y.args[0].shape) == 1:
+        z = Node("matmul", _of(node.shape[:1], node.dtype), (x, y.args[0]), {}, TABLE["matmul"])
+        return [*found, z, _reshaped(z, node.shape)]
+    return [*found, Node("matmul", _of(node.shape, node.dtype), (x, y), {}, TABLE["matmul"])]
+
+
+def _transposed(x: Node) -> Node:
+    shape = (*x.shape[:-2], x.shape[-1], x.shape[-2])
+    return Node("matrix_transpose", _of(shape, x.dtype), (x,), {}, TABLE["matrix_transpose"])
+
+
+def _reshaped(x: Node, shape: tuple[int, ...]) -> Node:
+    return Node("reshape", _of(shape, x.dtype), (x,), {"shape": shape}, TABLE["reshape"])
 
 
 def _item(x: Node, index: Any) -> Node:

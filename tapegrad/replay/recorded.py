@@ -14,13 +14,14 @@ from tapegrad.autograd.grad_mode import enable_grad
 from tapegrad.calls import plain
 from tapegrad.cuda.array import HOST, on_device_named, on_host
 from tapegrad.eager.creation import as_tensor
-from tapegrad.eager.nodes import Node
+from tapegrad.eager.nodes import Node, replaced
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.eager.traced import NotRecordedError, Traced, record
 from tapegrad.eager.traced_calls import is_narrow
 from tapegrad.pytrees import Build, tree
 from tapegrad.replay.arguments import Arguments
 from tapegrad.replay.compiled import Region
+from tapegrad.replay.derivatives import spelt_out
 from tapegrad.replay.forms import FLOATS
 from tapegrad.replay.on_device import DevicePlan
 from tapegrad.replay.plan import Plan
@@ -67,6 +68,7 @@ class Recorded:
         self._parameters: list[Tensor] = []  # from outside, too, and further arguments
         self._kinds: list[Any] = []  # their shapes and dtypes
         self._results: list[tuple[int | None, Any]] = []  # places among the outputs, or constants
+        self._repeated: list[int] = []  # outputs that are computed as other ones
         self._build: Build = lambda leaves: leaves[0]
         self._count = 0  # of recorded values
         self._device = arguments.devices[0] if arguments.devices else HOST
@@ -120,10 +122,16 @@ class Recorded:
         self._count = len(trace.nodes)
         inputs += [node for _, node in trace.parameters]
         if self._device == HOST:
-            self.plan = Plan(simplified(trace.nodes, inputs, outputs))
+            nodes, same = spelt_out(trace.nodes)
+            program = simplified(nodes, inputs, [replaced(output, same) for output in outputs])
+            self.plan = Plan(program)
         else:
             program = simplified(trace.nodes, inputs, outputs, spells_out=False)
             self.plan = DevicePlan(program)
+        computed = program.outputs
+        self._repeated = [
+            k for k, node in enumerate(computed) if node.shape and node in computed[:k]
+        ]
 
     @property
     def region(self) -> Region | None:
@@ -183,6 +191,8 @@ class Recorded:
                 self.run_op_by_op(f"numba: {' '.join(lines[1:3] or lines)}")
         if self.plan is None:
             return self._run_op_by_op(arguments)
+        for place in self._repeated:
+            values[place] = values[place].copy()
         made = [
             _copied(constant, self._device) if place is None else values[place]
             for place, constant in self._results

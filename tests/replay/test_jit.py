@@ -175,6 +175,23 @@ class TestCalls:
         with pytest.warns(UserWarning, match=r"9th time: the last time for an array of shape \(9,"):
             f(np.ones(9))
 
+    def test_equal_results_have_memory_of_their_own(self):
+        """They are computed once."""
+
+        def f(x):
+            y = x * 2.0
+            return x + 1.0, x + 1.0, y, y.reshape(1, 3).reshape(3), tg.real(x + 1j), x + 1.0
+
+        for found in (tg.jit(f)(X), [t.numpy() for t in tg.jit(f)(tg.tensor(X))]):
+            for value in found:
+                value[:] = 0.0
+                assert all(np.any(other) for other in found if other is not value)
+                value[:] = 1.0
+
+    def test_numbers_in_other_shapes(self):
+        f = tg.jit(lambda x: tg.sum(x).reshape(()) * x[0].reshape(1, 1).reshape(()))
+        assert_equal(f(X), np.sum(X) * X[0])
+
 
 class TestStatic:
     def test_positions_and_names(self):
