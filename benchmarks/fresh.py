@@ -255,12 +255,20 @@ def usage_peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
+def long_program(side_name: str, steps: str) -> tuple[float, ...]:
+    """First and later calls of a program of many steps, its value and a sum of its gradient."""
+    from .long_programs import measured
+
+    return measured(side_name, int(steps))
+
+
 PROGRAMS: dict[str, Callable[..., Any]] = {
     program.__name__: program
     for program in (
         import_seconds,
         first_gradient_seconds,
         first_call_seconds,
+        long_program,
         start_seconds,
         bytes_a_step,
         gradient_bytes,

@@ -2,8 +2,8 @@
 
 A value that has no compiled form (a callback, an op of complex numbers) is computed from tensors,
 as without a recording. What it needs is computed by the region before it, what is computed from it
-by one after it. A program without such values is one region, if its text is not too long: the time
-to compile a function grows faster than its length.
+by one after it. A program without such values is one region, if its text is not too long: several
+functions of bounded length compile in proportion to their number.
 """
 
 from __future__ import annotations

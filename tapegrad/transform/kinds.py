@@ -5,6 +5,7 @@ Floats, complex numbers and arrays of these are called real here; integers and b
 
 from __future__ import annotations
 
+from types import FunctionType
 from typing import Any
 
 from numba.core import types
@@ -127,4 +128,5 @@ def shape_checks(given: str, like: str, kind: Any) -> list[str]:
 
 def is_dispatcher(value: Any) -> bool:
     """Whether a value is a compiled numba function."""
-    return hasattr(value, "py_func") and hasattr(value, "targetoptions")
+    function = getattr(value, "py_func", None)
+    return isinstance(function, FunctionType) and hasattr(value, "targetoptions")

@@ -23,6 +23,7 @@ from numba.np.ufunc.gufunc import GUFunc
 
 from tapegrad.kernels import native
 from tapegrad.transform.declared import Declared
+from tapegrad.transform.kinds import is_dispatcher
 
 MISSING = object()
 # modules covered by the versions in every key, or part of the package
@@ -117,7 +118,7 @@ class Fingerprint:
             self._container(value)
         elif hasattr(value, "_tapegrad_recipe"):
             self._add(value._tapegrad_recipe())
-        elif _is_dispatcher(value):
+        elif is_dispatcher(value):
             self._dispatcher(value)
         elif isinstance(value, types.FunctionType):
             if self.frozen:  # numba compiles only the implementations declared for it
@@ -356,12 +357,6 @@ def _title(value: Any) -> str:
 def _module_of(function: types.FunctionType) -> str:
     """Return the module that a function was compiled in, whatever a decorator says."""
     return str(function.__globals__.get("__name__", ""))
-
-
-def _is_dispatcher(value: Any) -> bool:
-    return isinstance(getattr(value, "py_func", None), types.FunctionType) and hasattr(
-        value, "targetoptions"
-    )
 
 
 def named(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
