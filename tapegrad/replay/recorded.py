@@ -68,7 +68,7 @@ class Recorded:
         self._parameters: list[Tensor] = []  # from outside, too, and further arguments
         self._kinds: list[Any] = []  # their shapes and dtypes
         self._results: list[tuple[int | None, Any]] = []  # places among the outputs, or constants
-        self._repeated: list[int] = []  # outputs that are computed as other ones
+        self._shared: list[int] = []  # outputs that would have the memory of others
         self._build: Build = lambda leaves: leaves[0]
         self._count = 0  # of recorded values
         self._device = arguments.devices[0] if arguments.devices else HOST
@@ -128,10 +128,16 @@ class Recorded:
         else:
             program = simplified(trace.nodes, inputs, outputs, spells_out=False)
             self.plan = DevicePlan(program)
-        computed = program.outputs
-        self._repeated = [
-            k for k, node in enumerate(computed) if node.shape and node in computed[:k]
+        self._shared = [
+            k
+            for k, node in enumerate(program.outputs)
+            if node.shape and (node in program.outputs[:k] or self._is_given(node))
         ]
+
+    def _is_given(self, node: Node) -> bool:
+        """Whether an output is an argument or a constant, which only a single region copies."""
+        is_copied = isinstance(self.plan, Plan) and self.plan.region is not None
+        return not is_copied and node.name in ("input", "constant")
 
     @property
     def region(self) -> Region | None:
@@ -191,7 +197,7 @@ class Recorded:
                 self.run_op_by_op(f"numba: {' '.join(lines[1:3] or lines)}")
         if self.plan is None:
             return self._run_op_by_op(arguments)
-        for place in self._repeated:
+        for place in self._shared:
             values[place] = values[place].copy()
         made = [
             _copied(constant, self._device) if place is None else values[place]

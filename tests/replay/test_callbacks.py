@@ -496,3 +496,17 @@ class TestTensorsFromOutside:
         w = tg.tensor(V, requires_grad=True)
         assert "a result is a tensor from outside" in tg.jit(lambda x: (w, x * 2.0)).inspect(V)
         assert tg.jit(lambda x: (w, x * 2.0))(V)[0] is w
+
+
+def test_results_have_other_memory_than_arguments():
+    def f(x):
+        return x * 1.0, Scaled.apply(tg.sin(x)) + tg.cos(x), x
+
+    x = V.copy()
+    jitted = tg.jit(f)
+    assert "in Python" in jitted.inspect(x)
+    assert not any(np.shares_memory(value, x) for value in jitted(x))
+    assert_equal(jitted(x), f(tg.tensor(x)))
+    t = tg.tensor(V, requires_grad=True)
+    sum(map(tg.sum, jitted(t))).backward()
+    assert_equal(t.grad, 2.0 + 2.0 * np.sin(V) * np.cos(V) - np.sin(V))
