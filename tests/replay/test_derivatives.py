@@ -27,6 +27,9 @@ LEFT = {
 TRANSFORMS = ["value_and_grad", "jvp", "hvp", "grad of grad"]
 
 
+INFINITE = {"arccos", "arccosh", "arcsin", "arctanh"}  # second derivatives, nan in another order
+
+
 class LeftError(Exception):
     """Raised where a derivative is left as it is: it would be compiled."""
 
@@ -55,11 +58,15 @@ def of_leaves(op, args, parameters):
         found = op.public(*given, **parameters)
         total = 0.0
         for part in found if isinstance(found, tuple) else [found]:
-            weights = np.cos(np.arange(part.size)).reshape(part.shape)
-            total = total + tg.sum(part * weights)
+            total = total + weighted(part)
         return total
 
     return function, leaves
+
+
+def weighted(x):
+    """Return a sum of elements with weights."""
+    return tg.sum(x * np.cos(np.arange(x.size)).reshape(x.shape))
 
 
 def transformed(transform, function, numbers):
@@ -72,7 +79,7 @@ def transformed(transform, function, numbers):
         return lambda *args: tg.hvp(function, numbers[0])(*args, np.cos(args[numbers[0]]))
 
     def along(*args):
-        return sum(tg.sum(g * np.cos(g.size)) for g in tg.grad(function, numbers)(*args))
+        return sum(map(weighted, tg.grad(function, numbers)(*args)))
 
     return tg.grad(along, numbers)
 
@@ -93,7 +100,7 @@ def compare(transform, op, args, parameters):
             found = tg.jit(lambda *args: f(*args))(*leaves)
         except LeftError:
             return False
-    if transform == "hvp":  # infinite derivatives depend on the order of operations
+    if transform == "hvp" and op.name in INFINITE:
         found = np.where(np.isfinite(expected), found, expected)
     assert_equal(found, expected, 1e-10, 1e-11)
     return True
@@ -115,4 +122,4 @@ class TestRules:
         op = TABLE[name]
         args = [np.roll(np.resize(SPECIAL, len(SPECIAL) ** 2), k) for k in range(len(op.arguments))]
         args = [a != 0.0 if n in op.truths else a for n, a in zip(op.arguments, args, strict=True)]
-        compare(transform, op, args, {})
+        assert compare(transform, op, args, {}) or name in LEFT
