@@ -12,8 +12,8 @@ import numba
 import numpy as np
 
 import tapegrad as tg
-from tapegrad.cuda import launches as started_again
 from tapegrad.cuda import memory
+from tapegrad.cuda import recording as started_again
 from tapegrad.cuda.numeric import codegen, expressions
 from tapegrad.eager import devices
 from tapegrad.ops.kinds import Elementwise, Reduction
@@ -182,6 +182,6 @@ def _bytes(size: int) -> Bytes:
 
 
 def _typeof(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
+    if isinstance(value, memory.Elements):
         return numba.types.Array(numba.from_dtype(value.dtype), 1, "C")
     return numba.int64 if isinstance(value, int) else numba.from_dtype(np.dtype(type(value)))

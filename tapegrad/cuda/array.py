@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.cuda.launches import NOW
-from tapegrad.cuda.memory import POOL, Memory, address, take
+from tapegrad.cuda.memory import POOL, Block, Memory, take
+from tapegrad.cuda.recording import NOW
 from tapegrad.cuda.toolkit import is_simulated, require
 
 NAME = "cuda:0"
@@ -159,7 +159,7 @@ class DeviceArray:
     def elements(self) -> Any:
         """Return the elements of a contiguous array, as a flat array of numba."""
         first = self.offset // self.dtype.itemsize
-        return self.memory.of(self.dtype)[first : first + self.size]
+        return self.memory.block.of(self.dtype)[first : first + self.size]
 
     # set by `tapegrad.cuda.numeric.functions.install`
     astype: Callable[..., DeviceArray]
@@ -312,7 +312,7 @@ class DeviceArray:
             raise AttributeError("a simulated device has no memory of its own")
         if (recording := NOW.get()) is not None:
             recording.refuse("another library computes a value")
-        first = address(self.memory.raw) if self.size else 0
+        first = self.memory.block.address if self.size else 0
         return {
             "shape": self.shape,
             "strides": None if self.is_contiguous else self.strides,
@@ -360,7 +360,7 @@ class DeviceArray:
         before = -sum(end for end in ends if end < 0)  # bytes before the first element, ...
         after = sum(end for end in ends if end > 0) + dtype.itemsize  # ... and from it on
         span = _Span(address - before, before + after, stream)
-        memory = Memory(require().as_cuda_array(span), None, owner)
+        memory = Memory(Block(require().as_cuda_array(span)), None, owner)
         return cls(memory, shape, strides, dtype, before)
 
 

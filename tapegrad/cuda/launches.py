@@ -1,83 +1,25 @@
-"""Kernels that are started again: what a function does on the device, without the function.
-
-While a function runs under `recording`, the kernels that it starts are noted with their arguments.
-`Launches` starts them again with the memory of other arguments and results in place of the first.
-All other memory is that of the recording: nothing else uses it, and each call writes to it again.
-
-A function may do nothing but start kernels that differs between calls. The recording says so where
-it is known that it does: where the host reads an element, or another library gets the memory.
-"""
+"""Noted kernels that are started again, with other memory for arguments and results."""
 
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
+from tapegrad.cuda.driver import Graph
+from tapegrad.cuda.memory import Elements, Memory
+from tapegrad.cuda.recording import Recording
 
-
-class Recording:
-    """The kernels that a function starts.
-
-    Parameters
-    ----------
-    pool
-        Where its arrays get their memory from.
-
-    Attributes
-    ----------
-    pool
-        As above.
-    launches
-        The kernels, with their grid, their block and their arguments.
-    reason
-        Why they cannot be started again in place of the function; "" if they can.
-    """
-
-    def __init__(self, pool: Any) -> None:
-        self.pool = pool
-        self.launches: list[tuple[Any, Any, Any, tuple[Any, ...]]] = []
-        self.reason = ""
-        self._kept: list[Any] = []
-
-    def keep(self, memory: Any) -> None:
-        """Keep the memory of a constant, which kernels read in each call."""
-        self._kept.append(memory)
-
-    def refuse(self, reason: str) -> None:
-        """Note that the function does what starting kernels does not repeat."""
-        self.reason = self.reason or reason
-
-
-NOW: ContextVar[Recording | None] = ContextVar("NOW", default=None)
-"""The recording that is made, in this thread and in those that work for it."""
-
-
-@contextmanager
-def recording(pool: Any) -> Iterator[Recording]:
-    """Note the kernels that are started in the context."""
-    made = Recording(pool)
-    before = NOW.set(made)
-    try:
-        yield made
-    finally:
-        NOW.reset(before)
-
-
-class _Part(NamedTuple):
-    """An argument of a kernel: some elements of memory that is replaced."""
-
-    place: int
-    number: int  # of the memory
-    dtype: np.dtype
-    elements: slice
+_MOST_GRAPHS = 32  # of a program
 
 
 class Launches:
     """Kernels that are started again, with other memory for arguments and results.
+
+    The first call with memory at some addresses starts them one by one. The second makes a graph
+    of them: memory is used again, so programs that call a function many times call it with few
+    sets of addresses.
 
     Parameters
     ----------
@@ -87,30 +29,54 @@ class Launches:
         The memory that is replaced in each call.
     """
 
-    def __init__(self, recorded: Recording, memories: Sequence[Any]) -> None:
-        self._recorded = recorded
+    def __init__(self, recorded: Recording, memories: Sequence[Memory]) -> None:
+        self._launches = recorded.launches
+        self._recorded = recorded  # has the memory that they use
         self._lock = threading.Lock()
-        self._parts = [
+        number = {id(memory): k for k, memory in enumerate(memories)}
+        self._replaced = [
             [
-                _Part(place, number, arg.dtype, slice(first, first + arg.size))
+                (place, number[id(arg.memory)])
                 for place, arg in enumerate(args)
-                if hasattr(arg, "copy_to_host")  # an array of numba
-                for number, memory in enumerate(memories)
-                if (first := memory.place_of(arg)) is not None
+                if isinstance(arg, Elements) and id(arg.memory) in number
             ]
             for *_, args in recorded.launches
         ]
+        self._graphs: OrderedDict[tuple[int, ...], Graph | None] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._parts)
+        return len(self._launches)
 
-    def start(self, memories: Sequence[Any]) -> None:
+    def start(self, memories: Sequence[Memory]) -> None:
         """Start the kernels with other memory."""
+        addresses = tuple([memory.block.address for memory in memories])
         with self._lock:  # calls share the memory of what is computed on the way
-            for (kernel, grid, block, args), parts in zip(
-                self._recorded.launches, self._parts, strict=True
-            ):
-                given = [*args]
-                for place, number, dtype, elements in parts:
-                    given[place] = memories[number].of(dtype)[elements]
-                kernel.start(grid, block, *given)
+            graph = self._graphs.get(addresses)
+            if graph is None and self._is_for_graph(addresses):
+                launches = self._with(memories)
+                graph = Graph([(kernel.entry, *others) for kernel, *others in launches])
+                self._graphs[addresses] = graph
+            if graph is not None:
+                graph.start()
+                return
+            for kernel, grid, block, args in self._with(memories):
+                kernel.start(grid, block, *args)
+
+    def _is_for_graph(self, addresses: tuple[int, ...]) -> bool:
+        """Whether there were memories at some addresses before; the next time there were."""
+        graphs = self._graphs
+        if addresses in graphs:
+            graphs.move_to_end(addresses)
+            return len(self) > 1 and all(kernel.entry for kernel, *_ in self._launches)
+        graphs[addresses] = None
+        if len(graphs) > _MOST_GRAPHS:
+            graphs.popitem(last=False)
+        return False
+
+    def _with(self, memories: Sequence[Memory]) -> Iterator[tuple[Any, Any, Any, list[Any]]]:
+        """Yield the kernels with their arguments, for other memory."""
+        for (kernel, grid, block, args), places in zip(self._launches, self._replaced, strict=True):
+            given = [*args]
+            for place, number in places:
+                given[place] = given[place]._replace(memory=memories[number])
+            yield kernel, grid, block, given

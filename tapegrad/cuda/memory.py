@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from weakref import ref
 
 import numpy as np
 
-from tapegrad.cuda.launches import NOW
+from tapegrad.cuda.recording import NOW
 from tapegrad.cuda.toolkit import is_simulated, require
 
 _SMALLEST = 512  # bytes
@@ -75,13 +75,47 @@ WAITING = Waiting()
 """All results that are not computed yet."""
 
 
-class Memory:
-    """A block of memory of the device, which returns to the pool when nothing refers to it.
+class Block:
+    """A block of memory of the device.
 
     Parameters
     ----------
     raw
         The bytes, as an array of numba.
+
+    Attributes
+    ----------
+    size
+        Number of bytes.
+    address
+        Of the first byte.
+    """
+
+    __slots__ = ("__weakref__", "_raw", "_typed", "address", "size")
+
+    def __init__(self, raw: Any) -> None:
+        self._raw = raw
+        self._typed: dict[np.dtype, Any] = {}
+        self.size = int(raw.size)
+        self.address = _address(raw)
+
+    def of(self, dtype: np.dtype) -> Any:
+        """Return the elements of a type that it has room for, as a flat array of numba."""
+        found = self._typed.get(dtype)
+        if found is None:
+            size = self.size // dtype.itemsize * dtype.itemsize
+            whole = self._raw if size == self.size else self._raw[:size]
+            found = self._typed[dtype] = whole.view(dtype)
+        return found
+
+
+class Memory:
+    """What arrays have of a block, which returns to the pool when nothing refers to this.
+
+    Parameters
+    ----------
+    block
+        The block.
     pool
         Where the block returns to; None if it belongs to somebody else.
     owner
@@ -89,35 +123,22 @@ class Memory:
 
     Attributes
     ----------
+    block
+        As above.
     is_shared
         Whether others than this package may write to the elements.
     readers
         What will read the elements.
     """
 
-    __slots__ = ("__weakref__", "_typed", "is_shared", "owner", "pool", "raw", "readers")
+    __slots__ = ("__weakref__", "block", "is_shared", "owner", "pool", "readers")
 
-    def __init__(self, raw: Any, pool: Pool | None, owner: Any = None) -> None:
-        self.raw = raw
+    def __init__(self, block: Block, pool: Pool | None, owner: Any = None) -> None:
+        self.block = block
         self.owner = owner
         self.is_shared = pool is None
         self.pool = pool
         self.readers = Waiting()
-        self._typed: dict[np.dtype, Any] = {}
-
-    def of(self, dtype: np.dtype) -> Any:
-        """Return the elements of a type that it has room for, as a flat array of numba."""
-        found = self._typed.get(dtype)
-        if found is None:
-            size = self.raw.size // dtype.itemsize * dtype.itemsize
-            whole = self.raw if size == self.raw.size else self.raw[:size]
-            found = self._typed[dtype] = whole.view(dtype)
-        return found
-
-    def place_of(self, array: Any) -> int | None:
-        """Return the place of the first element of an array of numba in this block, or None."""
-        place = address(array) - address(self.raw)
-        return place // array.dtype.itemsize if 0 <= place < self.raw.size else None
 
     def settle(self) -> None:
         """Compute what will read the elements, before they are written to."""
@@ -131,21 +152,58 @@ class Memory:
 
     def __del__(self) -> None:
         if self.pool is not None:
-            self.pool.give_back(self.raw)
+            self.pool.give_back(self.block)
 
 
-def address(array: Any) -> int:
-    """Return the address of the first element of an array of numba."""
+class Elements(NamedTuple):
+    """The elements of a type in a block of memory, from one on: what a kernel takes for an array.
+
+    Attributes
+    ----------
+    memory
+        The block.
+    dtype
+        The type.
+    first
+        The position of the first one.
+    """
+
+    memory: Memory
+    dtype: np.dtype
+    first: int = 0
+
+    @property
+    def address(self) -> int:
+        """Of the first one."""
+        return self.memory.block.address + self.first * self.dtype.itemsize
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+        return self.memory.block.size // self.dtype.itemsize - self.first
+
+    def for_numba(self) -> Any:
+        """Return them as a flat array of numba."""
+        whole = self.memory.block.of(self.dtype)
+        return whole[self.first :] if self.first else whole
+
+
+def _address(raw: Any) -> int:
     if is_simulated():
-        return int(array.__array_interface__["data"][0])
-    return int(array.device_ctypes_pointer.value)
+        return int(raw.__array_interface__["data"][0])
+    return int(raw.device_ctypes_pointer.value)
 
 
 class Pool:
-    """Blocks of memory that are not in use, by size."""
+    """Blocks of memory that are used again.
+
+    It refers to all of its blocks. If only arrays did, the garbage collector would finalize the
+    block of an array in a cycle, and numba free it, before the array gives it back.
+    """
 
     def __init__(self) -> None:
-        self._free: dict[int, list[Any]] = {}
+        self._free: dict[int, list[Block]] = {}  # by size
+        self._blocks: set[Block] = set()
 
     def take(self, nbytes: int) -> Memory:
         """Return a block of at least some bytes.
@@ -164,7 +222,9 @@ class Pool:
                 return Memory(known.pop(), self)
             except IndexError:  # another thread was faster
                 pass
-        return Memory(self._allocate(size), self)
+        block = Block(self._allocate(size))
+        self._blocks.add(block)
+        return Memory(block, self)
 
     def _allocate(self, size: int) -> Any:
         cuda = require()
@@ -182,13 +242,15 @@ class Pool:
             "or compute with smaller ones"
         )
 
-    def give_back(self, raw: Any) -> None:
+    def give_back(self, block: Block) -> None:
         """Keep a block for later arrays."""
-        self._free.setdefault(raw.size, []).append(raw)
+        self._free.setdefault(block.size, []).append(block)
 
     def clear(self) -> None:
         """Free all blocks that are not in use."""
-        self._free.clear()
+        for blocks in [*self._free.values()]:
+            while blocks:
+                self._blocks.discard(blocks.pop())
 
     @property
     def nbytes(self) -> int:

@@ -19,8 +19,9 @@ from tapegrad.autograd.grad_mode import enable_grad, no_grad
 from tapegrad.calls import plain
 from tapegrad.cuda.array import NAME, DeviceArray
 from tapegrad.cuda.determinism import are_deterministic_algorithms_enabled
-from tapegrad.cuda.launches import Launches, recording
+from tapegrad.cuda.launches import Launches
 from tapegrad.cuda.memory import Pool, take
+from tapegrad.cuda.recording import recording
 from tapegrad.cuda.toolkit import uses_stream_of_thread
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.nodes import Body, Node
@@ -200,7 +201,7 @@ class _Kernels:
             if like is None:
                 results.append(None)
                 continue
-            memory = take(like.memory.raw.size)
+            memory = take(like.memory.block.size)
             memories.append(memory)
             made = DeviceArray(memory, like.shape, like.strides, like.dtype, like.offset)
             results.append(wrap(made))

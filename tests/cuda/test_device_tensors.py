@@ -487,11 +487,11 @@ class TestMemory:
     def test_blocks_are_used_again(self):
         gc.collect()
         x = DeviceArray.from_host(X)
-        raw = x.memory.raw
+        block = x.memory.block
         del x
         assert memory.POOL.nbytes >= 512
         y = DeviceArray.from_host(X[0])
-        assert y.memory.raw is raw
+        assert y.memory.block is block
         memory.POOL.clear()
         assert memory.POOL.nbytes == 0
 

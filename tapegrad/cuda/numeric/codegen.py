@@ -17,8 +17,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tapegrad.cuda.launches import NOW
+from tapegrad.cuda.driver import Entry
+from tapegrad.cuda.memory import Elements
 from tapegrad.cuda.numeric.mathematics import LIBDEVICE, OF_DEVICE, SimulatedMath
+from tapegrad.cuda.recording import NOW
 from tapegrad.cuda.toolkit import compiling, is_simulated, require
 from tapegrad.kernels import native
 from tapegrad.kernels.codegen import Module
@@ -112,36 +114,39 @@ def converted(text: str, dtype: str) -> str:
 
 
 class Kernel:
-    """A kernel of numba, which is compiled when it is first launched.
+    """A kernel of numba, which is compiled when it is first started.
 
     Attributes
     ----------
     made
         What numba made of its function.
+    entry
+        The compiled kernel; None if it is not compiled, or if only numba can start it.
     """
 
-    __slots__ = ("_is_compiled", "made")
+    __slots__ = ("entry", "made")
 
     def __init__(self, made: Any) -> None:
         self.made = made
-        self._is_compiled = False
+        self.entry: Entry | None = None
 
     def start(self, grid: Any, block: Any, *args: Any) -> None:
-        """Start it; the types of the arguments are always the same."""
+        """Start it; the types of the arguments, numbers and `Elements`, are always the same."""
         require()  # the process may be another one than that of the arrays
         if (recording := NOW.get()) is not None:
             recording.launches.append((self, grid, block, args))
         self.run(grid, block, *args)
 
     def run(self, grid: Any, block: Any, *args: Any) -> None:
-        """Let numba start it, which compiles it the first time."""
-        if self._is_compiled and not is_simulated():
-            self.made[grid, block](*args)
+        """Start it, which compiles it the first time."""
+        if self.entry is not None:
+            self.entry.start(grid, block, args)
             return
+        given = [x.for_numba() if isinstance(x, Elements) else x for x in args]
         with compiling("a kernel"):
             warnings.simplefilter("ignore", RuntimeWarning)  # of NumPy, on a simulated device
-            self.made[grid, block](*args)
-        self._is_compiled = True
+            self.made[grid, block](*given)
+        self.entry = Entry.of(self.made)
 
 
 def launch(kernel: Kernel, count: int, *args: Any, blocks: int | None = None) -> None:

@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from tapegrad.cuda.array import DeviceArray
-from tapegrad.cuda.launches import NOW
-from tapegrad.cuda.memory import WAITING, Memory
+from tapegrad.cuda.memory import WAITING, Elements, Memory
 from tapegrad.cuda.numeric import codegen
 from tapegrad.cuda.numeric.layouts import common
 from tapegrad.cuda.numeric.steps import ARRAY, NUMBER, VALUE, Action, Steps, map_kernel
+from tapegrad.cuda.recording import NOW
 
 MOST_STEPS = 16  # of a kernel
 _MOST_STEPS_RECORDED = 64  # of a kernel that is started again and again
@@ -348,5 +348,10 @@ def overlaps(array: DeviceArray, out: DeviceArray) -> bool:
 def passed(array: DeviceArray, kind: str, strides: tuple[int, ...]) -> list[Any]:
     """Return the arguments of a kernel for an array."""
     at = array.offset // array.dtype.itemsize
-    given = [array.memory.of(array.dtype), at]
+    given = [Elements(array.memory, array.dtype), at]
     return given if kind == codegen.CONTIGUOUS else [*given, *strides]
+
+
+def from_first(array: DeviceArray) -> Elements:
+    """Return the argument of a kernel that reads a contiguous array from position 0 on."""
+    return Elements(array.memory, array.dtype, array.offset // array.dtype.itemsize)

@@ -17,7 +17,7 @@ from tapegrad.cuda.array import DeviceArray, is_array
 from tapegrad.cuda.determinism import are_deterministic_algorithms_enabled
 from tapegrad.cuda.numeric import codegen, sorting
 from tapegrad.cuda.numeric.codegen import CONTIGUOUS, DeviceModule
-from tapegrad.cuda.numeric.expressions import passed
+from tapegrad.cuda.numeric.expressions import from_first, passed
 
 _POSITIONS = np.dtype(np.int64)
 
@@ -244,7 +244,7 @@ def _run(action: str, places: Places, values: DeviceArray) -> None:
         *rest[1:],
         *passed(places.source, CONTIGUOUS, ()),
         *places.steps,
-        places.positions.elements(),
+        from_first(places.positions),
         *passed(values, CONTIGUOUS, ()),
     )
 
@@ -326,8 +326,8 @@ def _run_in_order(action: str, places: Places, values: DeviceArray) -> None:
         *rest[1:],
         *passed(source, CONTIGUOUS, ()),
         *places.steps,
-        positions.elements(),
-        order.elements(),
+        from_first(positions),
+        from_first(order),
         positions.size,
         *passed(values, CONTIGUOUS, ()),
     )

@@ -1,0 +1,64 @@
+"""What a function does on the device, noted to be done again without the function.
+
+While a function runs under `recording`, the kernels that it starts are noted with their arguments.
+All memory but that of its arguments and results is that of the recording: nothing else uses it, and
+each time that the kernels run they write to it again.
+
+A function may do nothing but start kernels that differs between calls. The recording says so where
+it is known that it does: where the host reads an element, or another library gets the memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+
+class Recording:
+    """The kernels that a function starts.
+
+    Parameters
+    ----------
+    pool
+        Where its arrays get their memory from.
+
+    Attributes
+    ----------
+    pool
+        As above.
+    launches
+        The kernels, with their grid, their block and their arguments.
+    reason
+        Why they cannot be started again in place of the function; "" if they can.
+    """
+
+    def __init__(self, pool: Any) -> None:
+        self.pool = pool
+        self.launches: list[tuple[Any, Any, Any, tuple[Any, ...]]] = []
+        self.reason = ""
+        self._kept: list[Any] = []
+
+    def keep(self, memory: Any) -> None:
+        """Keep the memory of a constant, which kernels read in each call."""
+        self._kept.append(memory)
+
+    def refuse(self, reason: str) -> None:
+        """Note that the function does what starting kernels does not repeat."""
+        self.reason = self.reason or reason
+
+
+NOW: ContextVar[Recording | None] = ContextVar("NOW", default=None)
+"""The recording that is made, in this thread and in those that work for it."""
+
+
+@contextmanager
+def recording(pool: Any) -> Iterator[Recording]:
+    """Note the kernels that are started in the context."""
+    made = Recording(pool)
+    before = NOW.set(made)
+    try:
+        yield made
+    finally:
+        NOW.reset(before)
