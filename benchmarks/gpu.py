@@ -2,7 +2,7 @@
 
 It runs the tests of devices on the card, memcheck and racecheck of ``compute-sanitizer`` where that
 is installed, and measures ensembles beside one core of the CPU, and tensors beside a copy of their
-memory and, where it is installed, PyTorch. `--quick` is for simulated devices
+memory and, where they are installed, PyTorch and JAX. `--quick` is for simulated devices
 (``NUMBA_ENABLE_CUDASIM=1``): tiny sizes, no tests.
 """
 
@@ -24,6 +24,9 @@ import numba
 import numpy as np
 
 import tapegrad as tg
+from tapegrad.cuda.driver import Graph
+from tapegrad.cuda.memory import POOL, Elements
+from tapegrad.cuda.recording import recording
 
 from .njit.options import NO_CHECKS
 from .njit.oscillators import van_der_pol
@@ -36,6 +39,7 @@ TESTS = (
     "tests/transform/test_device_ensembles.py",
 )
 PARAMETERS = (0, 1, 2, 3)
+REPEATED = 10  # times that a kernel runs to be timed
 ON_THE_CARD = {**os.environ, "NUMBA_ENABLE_CUDASIM": "0"}
 
 
@@ -57,11 +61,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     show_table("Ensembles", ("", "time", "faster than one core"), rows)
     measured = tensors(options.quick)
     rows = [
-        (name, *(duration(s) for s in sides.values()), ratio(*list(sides.values())[:2]))
+        (name, *map(duration, sides.values()), ratio(sides["tg.jit"], min(others(sides))))
         for name, sides in measured.items()
     ]
     sides = [*next(iter(measured.values()))]
-    show_table("Values and gradients of tensors", ("", *sides, "÷ " + sides[1]), rows)
+    columns = ("", *sides, "tg.jit ÷ the best of the others")
+    show_table("Values and gradients of tensors", columns, rows)
+    columns = ("", "kernel", "blocks x threads", "arrays", "time", "rate at most")
+    show_table("Kernels of recorded gradients", columns, kernels(options.quick))
     if options.output:
         save_bars(options.output, "Ensembles of Van der Pol oscillators", times)
     if options.json:
@@ -75,6 +82,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if failed:
         print("Failed:", *failed)
     return int(bool(failed))
+
+
+def others(sides: dict[str, float]) -> list[float]:
+    """Times of peers; of a copy where there are none."""
+    return [sides[name] for name in PEERS if name in sides] or [sides["copy"]]
 
 
 def checks() -> list[tuple[str, Any]]:
@@ -125,65 +137,136 @@ def chain(lib: Any, x: Any) -> Any:
 
 
 def softmax(lib: Any, x: Any) -> Any:
-    e = lib.exp(x - x.max(1, keepdims=True) if lib is tg else x - x.max(1, keepdim=True).values)
-    return (e / e.sum(1, keepdims=True) * x).sum()
+    e = lib.exp(x - lib.amax(x, 1)[:, None])
+    return (e / e.sum(1)[:, None] * x).sum()
 
 
 def layer_norm(lib: Any, x: Any) -> Any:
-    centred = x - x.mean(1, keepdims=True)
-    return (centred / lib.sqrt((centred * centred).mean(1, keepdims=True) + 1e-5)).sum()
+    centred = x - x.mean(1)[:, None]
+    return (centred / lib.sqrt((centred * centred).mean(1)[:, None] + 1e-5)).sum()
 
 
 def rows_again(lib: Any, x: Any) -> Any:
-    places = np.arange(x.shape[0]) // 2
-    return x[places if lib is tg else lib.as_tensor(places, device=x.device)].sum()
+    return x[lib.arange(x.shape[0]) // 2].sum()
 
 
 def logsumexp(lib: Any, x: Any) -> Any:
-    return lib.logsumexp(x, 1).sum()
+    top = lib.amax(x, 1)
+    return (lib.log(lib.exp(x - top[:, None]).sum(1)) + top).sum()
+
+
+def products(lib: Any, x: Any) -> Any:
+    return lib.square(lib.tanh(x @ x[:64].T * 1e-3)).mean()
+
+
+PROGRAMS = {
+    "chain of ten steps": chain,
+    "chain, 10 numbers": chain,
+    "logsumexp of rows": logsumexp,
+    "softmax of rows": softmax,
+    "layer norm": layer_norm,
+    "rows at repeated indices": rows_again,
+    "products with 64 rows": products,
+}
 
 
 def tensors(quick: bool) -> dict[str, dict[str, float]]:
-    """Seconds of gradients op by op and recorded, of a copy of the argument, and of PyTorch's."""
-    rows, columns = (4, 6) if quick else (10_000, 1000)
-    rng = np.random.default_rng(0)
-    programs = {
-        "chain of ten steps": (chain, (rows, columns)),
-        "chain, 10 numbers": (chain, (2, 5)),
-        "logsumexp of rows": (logsumexp, (rows, columns)),
-        "softmax of rows": (softmax, (rows, columns)),
-        "layer norm": (layer_norm, (rows, columns)),
-        "rows at repeated indices": (rows_again, (rows, columns)),
-    }
-    torch = None
-    if not quick and importlib.util.find_spec("torch") is not None:
-        import torch
+    """Seconds of gradients op by op and recorded, of a copy of the argument, and of peers."""
     found = {}
-    for name, (program, shape) in programs.items():
-        values = rng.uniform(0.1, 0.9, shape)
+    for name, program in PROGRAMS.items():
+        shape = (2, 5) if "10 numbers" in name else (4, 6) if quick else (10_000, 1000)
+        values = np.random.default_rng(0).uniform(0.1, 0.9, shape)
         x = tg.tensor(values, device="cuda", requires_grad=True)
-        sides = {"tapegrad": timed(partial(gradient, tg, program, x), tg.cuda.synchronize, quick)}
-        sides["copy"] = timed(partial(copied, x.detach()), tg.cuda.synchronize, quick)
-        recorded, argument = tg.grad(tg.jit(partial(program, tg))), x.detach()
-        np.testing.assert_allclose(
-            recorded(argument).cpu().numpy(), gradient(tg, program, x).cpu().numpy(), rtol=1e-10
-        )
-        sides["tg.jit"] = timed(partial(recorded, argument), tg.cuda.synchronize, quick)
-        if torch is not None:
-            y = torch.tensor(values, device="cuda", requires_grad=True)
-            sides["PyTorch"] = timed(
-                partial(gradient, torch, program, y), torch.cuda.synchronize, quick
-            )
-            np.testing.assert_allclose(
-                gradient(tg, program, x).cpu().numpy(), gradient(torch, program, y).cpu().numpy(),
-                rtol=1e-8, atol=1e-10,
-            )  # fmt: skip
-        found[name] = sides
+        op_by_op = partial(gradient, tg, program, x)
+        calls = {
+            "tapegrad": (op_by_op, tg.cuda.synchronize),
+            "tg.jit": (partial(jitted(program), x.detach()), tg.cuda.synchronize),
+            "copy": (partial(copied, x.detach()), tg.cuda.synchronize),
+        }
+        if not quick:
+            calls |= {peer: made for peer, make in PEERS.items() if (made := make(program, values))}
+        expected = gradient(tg, program, tg.tensor(values, requires_grad=True)).numpy()
+        found[name] = {}
+        for side, (call, wait) in calls.items():
+            if side != "copy":
+                np.testing.assert_allclose(on_host(call()), expected, 1e-8, 1e-10)
+            found[name][side] = timed(call, wait, quick)
     return found
+
+
+def jitted(program: Any) -> Any:
+    return tg.grad(tg.jit(partial(program, tg)))
 
 
 def gradient(lib: Any, program: Any, x: Any) -> Any:
     return lib.autograd.grad(program(lib, x), x)[0]
+
+
+def of_pytorch(program: Any, values: np.ndarray) -> Any:
+    """Return a gradient of PyTorch, and what waits for it; None if it is not installed."""
+    if importlib.util.find_spec("torch") is None:
+        return None
+    import torch
+
+    class Library:
+        """PyTorch, with arrays made on the device and in double precision."""
+
+        autograd = torch.autograd
+        arange = staticmethod(partial(torch.arange, device="cuda"))
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(torch, name)
+
+    y = torch.tensor(values, device="cuda", requires_grad=True)
+    torch.set_default_dtype(torch.float64)
+    return partial(gradient, Library(), program, y), torch.cuda.synchronize
+
+
+def of_jax(program: Any, values: np.ndarray) -> Any:
+    """Return a compiled gradient of JAX, and what waits for it; None if it is not installed."""
+    if importlib.util.find_spec("jax") is None:
+        return None
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # others need memory as well
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    if jax.default_backend() != "gpu":
+        return None
+    compiled, y = jax.jit(jax.grad(partial(program, jax.numpy))), jax.numpy.asarray(values)
+    return lambda: compiled(y).block_until_ready(), lambda: None
+
+
+PEERS = {"PyTorch": of_pytorch, "jax.jit": of_jax}
+
+
+def on_host(value: Any) -> np.ndarray:
+    return value.cpu().numpy() if hasattr(value, "cpu") else np.asarray(value)
+
+
+def kernels(quick: bool) -> list[tuple[str, ...]]:
+    """Times of the kernels of recorded gradients, and how many bytes their arrays have."""
+    rows = []
+    for name, program in PROGRAMS.items():
+        if "10 numbers" in name:
+            continue
+        shape = (4, 6) if quick else (10_000, 1000)
+        x = tg.tensor(np.random.default_rng(0).uniform(0.1, 0.9, shape), device="cuda")
+        noted: list[Any] = []
+        with recording(POOL) as made:
+            kept = jitted(program)(x)  # noqa: F841  its memory
+            noted += made.launches
+        for number, (kernel, grid, block, args) in enumerate(noted):
+            blocks = {e.memory.block for e in args if isinstance(e, Elements)}
+            nbytes = sum(block.size for block in blocks)
+            if kernel.entry is None:  # a simulated device
+                call = partial(kernel.start, grid, block, *args)
+            else:
+                call = Graph([(kernel.entry, grid, block, args)] * REPEATED).start
+            seconds = timed(call, tg.cuda.synchronize, quick) / REPEATED
+            rate = nbytes / seconds / 1e12
+            rows.append((name, str(number), f"{grid} x {block}", f"{nbytes / 1e6:.1f} MB",
+                         duration(seconds), f"{rate:.2f} TB/s"))  # fmt: skip
+    return rows
 
 
 def copied(x: Any) -> Any:

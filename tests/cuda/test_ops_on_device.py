@@ -11,6 +11,7 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.cuda.numeric import expressions
+from tapegrad.cuda.numeric.cupy_functions import is_installed
 from tapegrad.ops.op import TABLE
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "ops"))
@@ -164,6 +165,7 @@ def test_single_precision(case):
             np.testing.assert_allclose(got.cpu().numpy(), want.numpy(), 2e-4, 2e-6)
 
 
+@pytest.mark.skipif(is_installed(), reason="CuPy computes some of them")
 @pytest.mark.parametrize("case", FIRST, ids=names_of)
 def test_refused(case):
     name, args, given = case
