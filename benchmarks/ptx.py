@@ -12,6 +12,7 @@ import importlib.util
 import os
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -27,6 +28,7 @@ import numba
 import numpy as np
 
 import tapegrad as tg
+from tapegrad.cuda.driver import Entry
 from tapegrad.transform.ensembles.on_device import Kernel
 
 from . import recorded_kernels
@@ -65,6 +67,16 @@ def ensembles() -> Iterator[tuple[str, Any, tuple[Any, ...], tuple[bool, ...]]]:
     kinds, many = (VECTOR, VECTOR, FLOAT), (True, False, False)
     yield "attraction", spring, kinds, many
     yield "its gradient", tg.value_and_grad(spring, (0, 2)), kinds, many
+    yield "a gradient alone", tg.grad(spring), kinds, many
+    kinds, many = (FLOAT, FLOAT), (True, True)
+    yield "rounded", tg.njit(rounded), kinds, many
+    yield "its gradient", tg.value_and_grad(tg.njit(rounded), (0, 1)), kinds, many
+
+
+def rounded(x, k):
+    """Functions of NumPy that numba does not know on a device."""
+    total = np.floor(3.0 * x) * k + np.ceil(x) * x + np.trunc(k) + np.rint(x * k) * x
+    return total + np.cbrt(x) * np.exp2(k) + np.sign(x - k) * np.square(x) + np.hypot(x, k)
 
 
 @contextmanager
@@ -139,6 +151,9 @@ def show_tensors(cuda: Any, part: Part) -> int:
             is_wrong = is_single and operation not in OF_DOUBLES and ".f64" in ptx
             if is_wrong:
                 print(f"{operation} computes in float64")
+            if parameters(ptx) != packed(signature):
+                print(f"the parameters of {operation} are not as they are packed")
+                is_wrong = True
             if operation == recorded_kernels.SUMS_OF_PRODUCTS and "fma." in ptx:
                 print("a product and a sum of two ops are joined")
                 is_wrong = True
@@ -160,6 +175,20 @@ def show_tensors(cuda: Any, part: Part) -> int:
         rows.append((f"{group} ({len(of_group)})", *cells))
     show_table("Kernels of tensors, the most of each kind", ("", *architectures()), rows)
     return wrong
+
+
+def parameters(ptx: str) -> list[tuple[str, int]]:
+    """Return whether the parameters of a kernel are floats, and how many bytes they have."""
+    head = ptx[ptx.index(".entry") : ptx.index("{", ptx.index(".entry"))]
+    found = re.findall(r"\.param \.([a-z]+)(\d+)", head)
+    return [("f" if kind == "f" else "i", int(bits) // 8) for kind, bits in found]
+
+
+def packed(signature: tuple[Any, ...]) -> list[tuple[str, int]]:
+    """Return the same of the parameters that the driver is given."""
+    kinds = [None if hasattr(kind, "ndim") else str(kind) for kind in signature]
+    codes = re.findall("[a-zA-Z?]", Entry(None, kinds).format.replace("x", ""))
+    return [("f" if code in "fd" else "i", struct.calcsize(code)) for code in codes]
 
 
 def architectures() -> list[str]:

@@ -3,6 +3,7 @@
 Ops run on arrays of the host that stand for those of a device; launches are noted instead of done.
 """
 
+import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -27,6 +28,10 @@ SUMS_OF_PRODUCTS = "sums of products"
 
 class Bytes(np.ndarray):
     """Memory of the host that stands for that of a device."""
+
+    @property
+    def device_ctypes_pointer(self) -> Any:
+        return ctypes.c_size_t(self.ctypes.data)
 
     def copy_to_device(self, source: Any) -> None:
         self[...] = source

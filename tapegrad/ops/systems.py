@@ -26,7 +26,10 @@ def _pinv(x, rcond, hermitian, rtol):
         if rcond is not None:
             raise ValueError("pinv: got both rcond and rtol, which are two names of one limit")
         rcond = rtol
-    return np.linalg.pinv(x, rcond, hermitian)
+    given = {} if rcond is None else {"rcond": rcond}  # as CuPy's function takes it, ...
+    if hermitian:  # ... which does not have this
+        given["hermitian"] = True
+    return np.linalg.pinv(x, **given)
 
 
 @public("pinv", "linalg.pinv")

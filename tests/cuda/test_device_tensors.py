@@ -114,7 +114,7 @@ class TestOnTheHost:
 
     def test_arrays(self):
         x = leaf().detach()
-        for call in (x.numpy, lambda: np.asarray(x), lambda: np.linalg.inv(x[:, :2])):
+        for call in (x.numpy, lambda: np.asarray(x), lambda: np.packbits(x)):
             with pytest.raises(TypeError, match=r"cpu\(\)"):
                 call()
         with pytest.raises((BufferError, ValueError), match=r"simulated|[Uu]nsupported device"):

@@ -331,6 +331,8 @@ class TestMemory:
 
     @pytest.mark.usefixtures("is_known")
     def test_is_given_back_at_once(self):
+        for _ in range(2):  # what compiles a kernel may be in a cycle with what called it
+            np.sin(np.exp(device(X)) * 2.0).to_host()
         gc.collect()
         gc.disable()
         try:

@@ -59,8 +59,13 @@ def function_of_cupy(module: str, name: str) -> Callable[..., Any] | None:
     errors = importlib.import_module("cupyx").errstate
 
     def call(*args: Any, **kwargs: Any) -> Any:
+        given = [*map(_given, args)]
+        named = {k: _given(v) for k, v in kwargs.items()}
         with errors(linalg="raise"):  # singular matrices raise NumPy's LinAlgError
-            found = function(*map(_given, args), **{k: _given(v) for k, v in kwargs.items()})
+            try:
+                found = function(*given, **named)
+            except TypeError as error:  # it has fewer parameters than NumPy's, or fewer types
+                raise TypeError(f"{error}; use cpu() to compute on the host") from None
         return tuple(map(_returned, found)) if isinstance(found, tuple) else _returned(found)
 
     return call

@@ -427,6 +427,9 @@ class _Entry(_Callee):
         if self.returned and self.returned != found and self.buffers:
             raise self.refuse("it returns arrays in several places", node)
         self.returned = found
+        if isinstance(node.value, ast.Name) and node.value.id in self.buffers:
+            # of arrays, numba lets a function on a device return its arguments only
+            node.value = ast.Name(_memory(node.value.id), ast.Load())
         return super().visit_Return(node)
 
     def array(self, target: str, maker: Any, call: ast.Call) -> list[str]:

@@ -96,8 +96,16 @@ _OF_LIBDEVICE = ("cbrt", "ceil", "exp2", "floor", "rint", "trunc")
 def ufuncs(cuda: Any, known: Any) -> dict[Any, Callable[..., Any]]:
     """Return what stands for NumPy's functions that numba does not know on a device."""
     found = {getattr(np, name): function for name, function in _UFUNCS.items()}
-    found |= {getattr(np, name): getattr(cuda.libdevice, name) for name in _OF_LIBDEVICE}
+    found |= {getattr(np, name): _calling(getattr(cuda.libdevice, name)) for name in _OF_LIBDEVICE}
     return {ufunc: function for ufunc, function in found.items() if ufunc not in known}
+
+
+def _calling(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a Python function that calls one that numba knows.
+
+    The latter has a body in Python as well, which returns None.
+    """
+    return lambda x: function(x)
 
 
 def bits(cuda: Any, is_simulated: bool) -> dict[str, Callable[..., Any]]:
