@@ -9,7 +9,7 @@ from typing import Any
 
 from tapegrad.cuda.driver import Graph
 from tapegrad.cuda.memory import Elements, Memory
-from tapegrad.cuda.recording import Recording
+from tapegrad.cuda.recording import NOW, Recording
 
 _MOST_GRAPHS = 32  # of a program
 
@@ -51,8 +51,9 @@ class Launches:
         """Start the kernels with other memory."""
         addresses = tuple([memory.block.address for memory in memories])
         with self._lock:  # calls share the memory of what is computed on the way
-            graph = self._graphs.get(addresses)
-            if graph is None and self._is_for_graph(addresses):
+            is_noted = NOW.get() is not None  # which needs the kernels, one by one
+            graph = None if is_noted else self._graphs.get(addresses)
+            if graph is None and not is_noted and self._is_for_graph(addresses):
                 launches = self._with(memories)
                 graph = Graph([(kernel.entry, *others) for kernel, *others in launches])
                 self._graphs[addresses] = graph

@@ -16,8 +16,9 @@ import tapegrad as tg
 from tapegrad.cuda import driver as driver_module
 from tapegrad.cuda import launches, toolkit
 from tapegrad.cuda.driver import Entry, Graph
-from tapegrad.cuda.memory import Elements, Pool
+from tapegrad.cuda.memory import POOL, Elements, Pool
 from tapegrad.cuda.numeric import codegen
+from tapegrad.cuda.recording import recording
 
 pytestmark = pytest.mark.skipif(not toolkit.is_simulated(), reason="there is a driver")
 
@@ -203,6 +204,21 @@ class TestGraphs:
         del jitted
         gc.collect()
         assert driver.graphs == 0
+
+    def test_inside_of_a_recording_kernels_are_noted(self, driver):
+        inner = tg.jit(lambda x: tg.cumsum(x) * tg.sum(x))
+        xs = [tensor(seed=k) for k in range(3)]
+        for _ in range(4):
+            inner(xs[0])
+        assert "graph" in driver.started
+        with recording(POOL) as made:
+            kept = inner(xs[0])
+        assert made.launches
+        expected = kept.cpu().numpy()
+        kept.detach()[...] = 0.0
+        for kernel, grid, block, args in made.launches:
+            kernel.start(grid, block, *args)
+        np.testing.assert_array_equal(kept.cpu().numpy(), expected)
 
     def test_one_kernel_needs_none(self, driver):
         jitted = tg.jit(lambda x: tg.sin(x) * 2.0)

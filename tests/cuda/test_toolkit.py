@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
+import tapegrad.transform.ensembles.on_device  # not for the first time under a patch
 from tapegrad.cuda import toolkit
 
 

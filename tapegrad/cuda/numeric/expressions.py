@@ -27,6 +27,8 @@ from tapegrad.cuda.recording import NOW
 MOST_STEPS = 16  # of a kernel
 _MOST_STEPS_RECORDED = 64  # of a kernel that is started again and again
 _MOST_ARRAYS = 32  # of a kernel: its parameters have 4096 bytes
+_MOST_CHEAP = 32  # steps of what is computed again in place of being stored, ...
+_MOST_TIMES = 4  # ... and how often
 _MOST_KNOWN = 4096  # kinds of kernels that are remembered
 
 _LOCK = threading.RLock()
@@ -59,13 +61,13 @@ class Expression:
         Weak reference to itself.
     result
         An array with memory, once it is computed.
-    was_read
-        Whether a kernel computed it without storing it.
+    times
+        How many kernels computed it without storing it.
     """
 
     __slots__ = (
         "__weakref__", "action", "array", "consumers", "depth", "operands", "reference", "result",
-        "shape", "was_read",
+        "shape", "times",
     )  # fmt: skip
 
     def __init__(self, action: Action, operands: Sequence[Operand], shape: tuple[int, ...]) -> None:
@@ -76,7 +78,7 @@ class Expression:
         self.consumers: list[weakref.ref[Expression]] = []
         self.depth = 1
         self.reference = weakref.ref(self)
-        self.was_read = False
+        self.times = 0
         self.result: DeviceArray | None = None
         for operand in operands:
             if type(operand) is Expression:
@@ -88,8 +90,7 @@ class Expression:
         """Compute it, with all that it consists of."""
         with _LOCK:
             if self.result is None:
-                for part in _parts(_in_order(self)):
-                    _store(part)
+                _store_parts(_in_order(self))
 
     @property
     def memories(self) -> Iterator[Memory]:
@@ -157,10 +158,7 @@ def write(expression: Expression, out: DeviceArray) -> None:
             bind(expression, out)
             return
         out.memory.settle()
-        *before, last = _parts(_in_order(expression))
-        for part in before:
-            _store(part)
-        _store(last, out)
+        _store_parts(_in_order(expression), out)
 
 
 # -- kernels ---------------------------------------------------------------------------------------
@@ -263,22 +261,32 @@ def read_once(array: DeviceArray, is_single: bool) -> Program:
     """Return what a kernel that reads each element of an array once has to compute for it.
 
     An array that is not computed yet is not stored then, if it is in the precision of the kernel.
-    If it is read once more, it is.
+    If it is read once more, it is, unless it is cheap.
     """
     with _LOCK:
         expression = array.expression
-        if expression is not None and not expression.was_read:
+        if expression is not None and (not expression.times or is_cheap(expression)):
             *inner, _ = found = _in_order(expression)
             needed = [x for x in inner if x.is_needed or x.is_read_outside(found)]
-            for part in _parts(_in_order(*needed)):
-                _store(part)
-            parts = _parts(_in_order(expression))
+            _store_parts(_in_order(*(x for x in needed if not is_cheap(x))))
+            parts = _parts(found := _in_order(expression))
             program = Program(parts[0])
             is_whole = len(parts) == 1 and program.steps.is_single == is_single
             if is_whole and is_known(program.steps):
-                expression.was_read = True
+                for x in found:
+                    x.times += 1
                 return program
     return Program([], [with_memory(array)])
+
+
+def is_cheap(expression: Expression) -> bool:
+    """Whether kernels that read an expression compute it again, which is no more than reading it.
+
+    That is so in recordings only, where all kernels are compiled for what they compute.
+    """
+    if NOW.get() is None or expression.times >= _MOST_TIMES:
+        return False
+    return expression.depth <= _MOST_CHEAP and len(_in_order(expression)) <= _MOST_CHEAP
 
 
 def with_memory(array: DeviceArray) -> DeviceArray:
@@ -289,10 +297,20 @@ def with_memory(array: DeviceArray) -> DeviceArray:
     return array
 
 
-def _store(expressions: Sequence[Expression], out: DeviceArray | None = None) -> None:
+def _store_parts(expressions: Sequence[Expression], out: DeviceArray | None = None) -> None:
+    """Compute expressions, the last of them in `out` if that is given."""
+    parts = _parts(expressions)
+    for part in parts:
+        _store(part, out if part is parts[-1] else None, is_whole=len(parts) == 1)
+
+
+def _store(
+    expressions: Sequence[Expression], out: DeviceArray | None = None, is_whole: bool = True
+) -> None:
     """Compute expressions in one kernel, and store those that are needed.
 
-    The last one is stored in any case, in `out` if that is given.
+    The last one is stored in any case, in `out` if that is given. If they are all that is computed
+    now (`is_whole`), what is cheap is left to kernels that read it later.
     """
     program = Program(expressions)
     arrays = program.arrays
@@ -300,7 +318,9 @@ def _store(expressions: Sequence[Expression], out: DeviceArray | None = None) ->
         copies = {id(a): with_memory(a.copy()) for a in arrays if overlaps(a, out)}
         arrays = program.arrays = [copies.get(id(a), a) for a in arrays]
     stored = [
-        k for k, e in enumerate(expressions[:-1]) if e.is_needed or e.is_read_outside(expressions)
+        k
+        for k, e in enumerate(expressions[:-1])
+        if (e.is_needed or e.is_read_outside(expressions)) and not (is_whole and is_cheap(e))
     ]
     last = expressions[-1]
     shape = last.shape if out is None else out.shape

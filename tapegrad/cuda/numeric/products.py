@@ -1,8 +1,4 @@
-"""Products of matrices on a device.
-
-Threads of a block compute a square of the product. They load squares of both operands into shared
-memory, so that each element is read from the device's memory once for the whole block.
-"""
+"""Products of matrices on a device, and sums of products, which are products of matrices."""
 
 from __future__ import annotations
 
@@ -13,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from tapegrad.cuda.array import DeviceArray
-from tapegrad.cuda.numeric import reductions
-from tapegrad.cuda.numeric.codegen import CONTIGUOUS, DeviceModule
+from tapegrad.cuda.numeric import codegen, reductions
+from tapegrad.cuda.numeric.codegen import CONTIGUOUS, DeviceModule, indented
 from tapegrad.cuda.numeric.expressions import passed
 from tapegrad.cuda.toolkit import is_simulated
 
 _SIDE = 16  # threads along each side of a block
+_LEAST_DEPTH = 128  # terms of a sum that a block computes
 _SIMULATED_SIDE = 2
 _MOST_IN_BATCH = 65535  # limit of a launch
 
@@ -61,16 +58,31 @@ def _as_batch(array: DeviceArray, lead: tuple[int, ...]) -> DeviceArray:
 
 
 def _launch(x: DeviceArray, y: DeviceArray, out: DeviceArray) -> None:
-    """Launch the kernel for a batch of matrices."""
+    """Compute the products of a batch of matrices."""
     side = _SIMULATED_SIDE if is_simulated() else _SIDE
-    kernel = _kernel(x.dtype.name, y.dtype.name, out.dtype.name, side)
     count, rows, columns = out.shape
-    arguments: list[Any] = [rows, columns, x.shape[-1]]
-    for array in (out, x, y):
+    depth = x.shape[-1]
+    tile = _of_thread(rows, side), _of_thread(columns, side)
+    across = -(-columns // (side * tile[1]))  # blocks
+    tiles = -(-rows // (side * tile[0])) * across
+    # few elements of deep sums: each block takes a part of the sums, so that the device is busy
+    parts = max(1, min(codegen.most_blocks() // 4 // (tiles * count), depth // _LEAST_DEPTH))
+    found = out if parts == 1 else DeviceArray.empty((count, parts, rows, columns), out.dtype)
+    shown = found.viewed(lambda a: a[:, None]) if parts == 1 else found
+    along = x.strides[-1] <= x.strides[-2], y.strides[-2] < y.strides[-1]
+    kernel = _kernel(x.dtype.name, y.dtype.name, out.dtype.name, side, tile, along)
+    arguments: list[Any] = [across, rows, columns, depth, -(-depth // parts)]
+    for array in (shown, x, y):
         size = array.dtype.itemsize
         arguments += [*passed(array, CONTIGUOUS, ()), *(stride // size for stride in array.strides)]
-    grid = (-(-columns // side), -(-rows // side), count)
-    kernel.start(grid, (side, side), *arguments)
+    kernel.start((tiles, parts, count), (side, side), *arguments)
+    if parts > 1:
+        out[...] = reductions.reduce(reductions.SUM, found, 1)
+
+
+def _of_thread(length: int, side: int) -> int:
+    """Return how many elements along an axis of the product a thread computes."""
+    return 4 if length > 2 * side else 2 if length > side else 1
 
 
 def einsum(subscripts: str, *operands: DeviceArray) -> DeviceArray:
@@ -126,30 +138,85 @@ def _paired(
 
 
 @functools.cache
-def _kernel(x: str, y: str, out: str, side: int) -> Any:
-    module = DeviceModule(out)
-    names = [f"{n}{part}" for n in ("out", "x", "y") for part in ("", "_at", "_s0", "_s1", "_s2")]
-    module.lines += f"""
+def _kernel(
+    x: str, y: str, out: str, side: int, tile: tuple[int, int], along: tuple[bool, bool]
+) -> Any:
+    """Return the kernel of products.
 
-def kernel(rows, columns, depth, {", ".join(names)}):
-    item = cuda.blockIdx.z
-    i, j = cuda.threadIdx.y, cuda.threadIdx.x
-    row, column = cuda.blockIdx.y * {side} + i, cuda.blockIdx.x * {side} + j
-    left = cuda.shared.array(({side}, {side}), {out})
-    right = cuda.shared.array(({side}, {side}), {out})
-    total = {out}(0)
-    for first in range(0, depth, {side}):
-        left[i, j] = {out}(0)
-        right[i, j] = {out}(0)
-        if row < rows and first + j < depth:
-            left[i, j] = {out}(x[x_at + item * x_s0 + row * x_s1 + (first + j) * x_s2])
-        if first + i < depth and column < columns:
-            right[i, j] = {out}(y[y_at + item * y_s0 + (first + i) * y_s1 + column * y_s2])
-        cuda.syncthreads()
-        for k in range({side}):
-            total += left[i, k] * right[k, j]
-        cuda.syncthreads()
-    if row < rows and column < columns:
-        out[out_at + item * out_s0 + row * out_s1 + column * out_s2] = total
-""".splitlines()
+    A block computes a tile of a product. It keeps what it needs of the factors in shared memory,
+    for some terms of the sums at a time. Each of its threads has several elements of the product,
+    `side` apart, so that it reads fewer numbers than it multiplies.
+
+    Parameters
+    ----------
+    x, y, out
+        Types of the elements.
+    side
+        Number of threads along each side of a block, and of terms at a time.
+    tile
+        How many rows and columns a thread has.
+    along
+        Whether neighbouring threads read neighbouring terms of a factor; otherwise they read
+        neighbouring rows of the left one, or columns of the right one.
+    """
+    module = DeviceModule(out)
+    names = [f"out{part}" for part in ("", "_at", "_s0", "_sp", "_s1", "_s2")]
+    names += [f"{n}{part}" for n in ("x", "y") for part in ("", "_at", "_s0", "_s1", "_s2")]
+    high, wide = side * tile[0], side * tile[1]
+
+    def loaded(
+        target: str, length: int, is_along: bool, start: str, limit: str, place: str
+    ) -> list[str]:
+        """Return the statements that fill shared memory, with zeros beyond the factor."""
+        place_of = f"e % {side}, e // {side}" if is_along else f"e // {length}, e % {length}"
+        lines = []
+        for part in range(length // side):
+            lines += [
+                f"e = thread + {part * side * side}",
+                f"k, m = {place_of}",
+                f"{target}[k, m] = {out}(0)",
+                f"if first + k < end and {start} + m < {limit}:",
+                f"    {target}[k, m] = {out}({place})",
+            ]
+        return lines
+
+    left = loaded(
+        "left", high, along[0], "row", "rows",
+        "x[x_at + item * x_s0 + (row + m) * x_s1 + (first + k) * x_s2]",
+    )  # fmt: skip
+    right = loaded(
+        "right", wide, along[1], "column", "columns",
+        "y[y_at + item * y_s0 + (first + k) * y_s1 + (column + m) * y_s2]",
+    )  # fmt: skip
+    elements = [(r, c) for r in range(tile[0]) for c in range(tile[1])]
+    lines = [
+        "item, part = cuda.blockIdx.z, cuda.blockIdx.y",
+        "i, j = cuda.threadIdx.y, cuda.threadIdx.x",
+        f"thread = i * {side} + j",
+        f"row = cuda.blockIdx.x // across * {high}",
+        f"column = cuda.blockIdx.x % across * {wide}",
+        # one more column than is used: threads that store side by side use different banks
+        f"left = cuda.shared.array(({side}, {high + 1}), {out})",
+        f"right = cuda.shared.array(({side}, {wide + 1}), {out})",
+        *(f"total{r}{c} = {out}(0)" for r, c in elements),
+        "end = min(depth, (part + 1) * length)",
+        f"for first in range(part * length, end, {side}):",
+        *indented([*left, *right]),
+        "    cuda.syncthreads()",
+        f"    for k in range({side}):",
+        *(f"        x{r} = left[k, i + {r * side}]" for r in range(tile[0])),
+        *(f"        y{c} = right[k, j + {c * side}]" for c in range(tile[1])),
+        *(f"        total{r}{c} += x{r} * y{c}" for r, c in elements),
+        "    cuda.syncthreads()",
+        "at = out_at + item * out_s0 + part * out_sp",
+    ]
+    for r, c in elements:
+        lines += [
+            f"r, c = row + i + {r * side}, column + j + {c * side}",
+            "if r < rows and c < columns:",
+            f"    out[at + r * out_s1 + c * out_s2] = total{r}{c}",
+        ]
+    names = ["across", "rows", "columns", "depth", "length", *names]
+    module.lines += ["", "", f"def kernel({', '.join(names)}):"]
+    module.lines += indented(lines)
     return module.kernel("kernel")

@@ -1,10 +1,9 @@
 """Reductions of arrays on a device.
 
-The elements of each result are cut into chunks. If they lie side by side, the threads of a block
-share a chunk: each combines every n-th element, and the block combines what its threads found, in a
-fixed order. Otherwise a thread takes a chunk of its own, so that neighbouring threads read
-neighbouring elements. A second pass combines the chunks. No result depends on the order in which
-threads run.
+The elements of each result are cut into chunks. If they lie side by side, a team of threads shares
+a chunk: each combines every n-th element, and the team combines what its threads found, in a fixed
+order. Otherwise a thread takes a chunk of its own, so that neighbouring threads read neighbouring
+elements. A second pass combines the chunks. No result depends on the order in which threads run.
 """
 
 from __future__ import annotations
@@ -32,6 +31,9 @@ from tapegrad.cuda.numeric.steps import Steps
 from tapegrad.ops.op import normalize_axes
 
 _SMALLEST_CHUNK = 512  # elements
+_MOST_ELEMENTS = 16  # of a thread, where more threads could share a chunk
+_AT_ONCE = 4  # elements that a thread asks for before it combines them, ...
+_MOST_STEPS_AT_ONCE = 16  # ... if it computes each in so few steps
 
 
 @dataclass(frozen=True)
@@ -198,13 +200,15 @@ def _launch(
     """Reduce rows, each in chunks, into a contiguous array of rows and chunks."""
     steps = [*zip(rows.strides[1:], columns.strides[1:], strict=True)]  # of arrays
     distinct = list(dict.fromkeys(steps))
+    tasks = rows.size * chunks
+    team = _team(tasks, -(-count // chunks)) if side_by_side else 1
     kernel = _kernel(
         reduction.combine, prepare, program.steps, tuple(map(distinct.index, steps)),
-        out.dtype.name, len(rows.dims), len(columns.dims), side_by_side, codegen.threads(),
-        beside is not None,
+        out.dtype.name, len(rows.dims), len(columns.dims), team if side_by_side else None,
+        codegen.threads(), beside is not None,
     )  # fmt: skip
-    tasks = rows.size * chunks
-    blocks = min(tasks, codegen.most_blocks()) if side_by_side else None
+    teams = codegen.threads() // team  # of a block
+    blocks = min(-(-tasks // teams), codegen.most_blocks()) if side_by_side else None
     given = passed(out, codegen.CONTIGUOUS, ())
     for array in (*program.arrays, *([] if beside is None else [contiguous(beside)])):
         given += passed(array, codegen.CONTIGUOUS, ())
@@ -222,6 +226,21 @@ def _chunks(rows: int, count: int, side_by_side: bool) -> int:
     return max(1, min(wanted // rows, count // _SMALLEST_CHUNK))
 
 
+def _team(tasks: int, count: int) -> int:
+    """Return how many threads share a chunk of some elements.
+
+    A block is one team, unless that leaves threads without an element, or there are so many chunks
+    that the device is busy with fewer threads for each.
+    """
+    team = codegen.threads()
+    enough = codegen.most_blocks() * codegen.threads()
+    while team > 1 and (
+        count < team or (tasks * team // 2 >= enough and count <= _MOST_ELEMENTS * team // 2)
+    ):
+        team //= 2
+    return team
+
+
 def _result_type(reduction: Reduction, dtype: np.dtype) -> np.dtype:
     if reduction is COUNT:
         return np.dtype(np.int64)
@@ -231,13 +250,13 @@ def _result_type(reduction: Reduction, dtype: np.dtype) -> np.dtype:
 @functools.lru_cache(1024)
 def _kernel(
     combine: Formula, prepare: Formula | None, computed: Steps, places: tuple[int, ...],
-    result: str, row_rank: int, column_rank: int, side_by_side: bool, threads: int,
-    has_beside: bool,
+    result: str, row_rank: int, column_rank: int, team: int | None, threads: int, has_beside: bool,
 ) -> Any:  # fmt: skip
     """Return the kernel that reduces chunks of rows.
 
-    A task is a chunk of a row. It combines elements `begin` to `end` of the row, of which each
-    thread takes every `step`-th. Arrays with the same strides have the same of the `places`.
+    A task is a chunk of a row: elements `begin` to `end`. The threads of a `team` share it, each
+    taking every n-th element; None: a thread has a task of its own, and neighbouring threads take
+    neighbouring rows. Arrays with the same strides have the same of the `places`.
     """
     module = DeviceModule(result)
     combined = module.add(OF_DEVICE.get(combine, combine))
@@ -265,51 +284,77 @@ def _kernel(
             lines += [f"rest //= {size}{d}"] if d else []
         return lines
 
-    def read(index: str) -> list[str]:
+    def read(index: str, target: str) -> list[str]:
         starts = [f"at{p} = start{p}" for p in distinct]
-        return [*starts, *place(index, "c", "column", column_rank, "at"), *load]
+        lines = place(index, "c", "column", column_rank, "at")
+        return [*starts, *lines, *load, f"{target} = {value}"]
 
-    kind = "boolean" if result == "bool" else result
-    first, step = ("begin + thread", str(threads)) if side_by_side else ("begin", "1")
-    # neighbouring threads take neighbouring rows, unless a block takes one
+    def combining(values: Sequence[str]) -> str:
+        if len(values) == 1:
+            return values[0]
+        half = len(values) // 2
+        return f"{combined}({combining(values[:half])}, {combining(values[half:])})"
+
+    at_once = _AT_ONCE if len(computed.steps) <= _MOST_STEPS_AT_ONCE else 1
+    first, step = ("begin", 1) if team is None else (f"begin + thread % {team}", team)
+    found = [f"value{k}" for k in range(at_once)]
+    together = [
+        f"while i + {(at_once - 1) * step} < end:",
+        *(line for k, name in enumerate(found) for line in indented(read(f"i + {k * step}", name))),
+        f"    total = {combined}(total, {combining(found)})",
+        f"    i += {at_once * step}",
+    ]
+    # neighbouring threads take neighbouring rows, unless a team takes one
     chunk_of = "task % (tasks // chunks), task // (tasks // chunks)"
     task = [
-        f"row, chunk = {'task // chunks, task % chunks' if side_by_side else chunk_of}",
+        f"row, chunk = {chunk_of if team is None else 'task // chunks, task % chunks'}",
         "begin = chunk * count // chunks",
         "end = (chunk + 1) * count // chunks",
         *(f"start{p} = 0" for p in distinct),
         *place("row", "r", "row", row_rank, "start"),
         f"first = {first}",
         "if first < end:",
-        *indented(read("first")),
-        f"    total = {value}",
-        f"    for i in range(first + {step}, end, {step}):",
-        *indented(read("i"), 2),
-        f"        total = {combined}(total, {value})",
+        *indented(read("first", "total")),
+        f"    i = first + {step}",
+        *(indented(together) if at_once > 1 else []),
+        "    while i < end:",
+        *indented(read("i", "value0"), 2),
+        f"        total = {combined}(total, value0)",
+        f"        i += {step}",
     ]
-    if not side_by_side:
-        head = ["for task in range(cuda.grid(1), tasks, cuda.gridsize(1)):"]
-        task += ["    out[out_at + row * chunks + chunk] = total"]
+    if team is None:
+        lines = [
+            "for task in range(cuda.grid(1), tasks, cuda.gridsize(1)):",
+            *indented(task),
+            "    out[out_at + row * chunks + chunk] = total",
+        ]
     else:
-        head = [
+        kind = "boolean" if result == "bool" else result
+        teams = threads // team
+        lines = [
             f"shared = cuda.shared.array({threads}, {kind})",
             "thread = cuda.threadIdx.x",
-            "for task in range(cuda.blockIdx.x, tasks, cuda.gridDim.x):",
-        ]
-        task += [
-            "    shared[thread] = total",
-            "cuda.syncthreads()",
-            f"active = min(end - begin, {threads})",
-            "while active > 1:",
-            "    half = (active + 1) // 2",
-            "    if thread < active - half:",
-            f"        shared[thread] = {combined}(shared[thread], shared[thread + half])",
+            # all threads of a block come to the same barriers, also those without a task
+            f"for of_block in range(cuda.blockIdx.x * {teams}, tasks, cuda.gridDim.x * {teams}):",
+            f"    task = of_block + thread // {team}",
+            "    active = 0",
+            "    if task < tasks:",
+            *indented(task, 2),
+            "            shared[thread] = total",
+            f"        active = min(end - begin, {team})",
             "    cuda.syncthreads()",
-            "    active = half",
-            "if thread == 0:",
-            "    out[out_at + task] = shared[0]",
-            "cuda.syncthreads()",
+            f"    width = {team}",
+            "    while width > 1:",
+            "        half = (width + 1) // 2",
+            f"        other = thread % {team} + half",
+            "        if other < width and other < active:",
+            f"            shared[thread] = {combined}(shared[thread], shared[thread + half])",
+            "        cuda.syncthreads()",
+            "        width = half",
+            f"    if thread % {team} == 0 and task < tasks:",
+            "        out[out_at + task] = shared[thread]",
+            "    cuda.syncthreads()",
         ]
     module.lines += ["", "", f"def kernel(tasks, count, chunks, {', '.join(names)}):"]
-    module.lines += indented([*head, *indented(task)])
+    module.lines += indented(lines)
     return module.kernel("kernel")
