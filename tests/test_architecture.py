@@ -15,8 +15,8 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # belongs to the longest name that it begins with.
 LAYERS = [
     ["probes"],
-    ["cuda"],
     ["kernels"],
+    ["cuda"],
     ["tape"],
     ["ops"],
     ["cuda.numeric"],

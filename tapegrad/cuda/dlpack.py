@@ -7,14 +7,17 @@ Structures and names are those of ``dlpack.h``, version 0.8, whose capsules all 
 from __future__ import annotations
 
 import ctypes
+import functools
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tapegrad.cuda.array import DeviceArray, row_major
 from tapegrad.cuda.toolkit import is_simulated, uses_stream_of_thread
+from tapegrad.kernels import native
 
 CUDA = (2, 13)  # kDLCUDA, kDLCUDAManaged
 _NAME, _USED = b"dltensor", b"used_dltensor"
@@ -60,6 +63,9 @@ _is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(
 _pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
     ("PyCapsule_GetPointer", _python)
 )
+_set_context = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(
+    ("PyCapsule_SetContext", _python)
+)
 _rename = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(
     ("PyCapsule_SetName", _python)
 )
@@ -73,11 +79,18 @@ def _give_back(managed: Any) -> None:
     _lent.pop(ctypes.addressof(managed.contents), None)
 
 
-@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-def _forget(capsule: int) -> None:
-    """Give memory back that nobody took; called when a capsule is deleted."""
-    if _is_valid(capsule, _NAME):
-        _lent.pop(_pointer(capsule, _NAME), None)
+@functools.cache
+def _forget() -> int:
+    """Return the address of the function that capsules call last, which is compiled on first use.
+
+    Capsules may be deleted when the process ends.
+    """
+    native.keep_forever()
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(_lent))
+    folder = Path(__file__).parent
+    files = ("capsules.py", "../kernels/intrinsics.py")
+    sources = b"".join((folder / file).read_bytes() for file in files)
+    return native.compiled("tapegrad.cuda.capsules", "forget", "void", 1, sources)
 
 
 def capsule(array: DeviceArray, stream: Any = None, **kwargs: Any) -> Any:
@@ -140,7 +153,9 @@ def lend(array: Any, address: int, device: int) -> Any:
     )  # fmt: skip
     place = ctypes.addressof(managed)
     _lent[place] = managed, array, shape, strides
-    return _make(place, _NAME, ctypes.cast(_forget, ctypes.c_void_p))
+    made = _make(place, _NAME, _forget())
+    _set_context(id(made), id(_lent))
+    return made
 
 
 def array_of(source: Any) -> DeviceArray:

@@ -94,7 +94,7 @@ def lstsq(a, b, rcond=None):
         rcond = smallest
     x = matmul(pinv(a, rcond), b)
     s = svdvals(a)
-    count = int(np.count_nonzero(plain(s) > rcond * np.max(plain(s), initial=0.0)))
+    count = int(np.count_nonzero(plain(s) > rcond * np.max(plain(s)))) if min(rows, columns) else 0
     if count == columns < rows:
         rest = ew.absolute(b - matmul(a, x))
         residuals = reduction.sum(rest * rest, axis=0, keepdims=rank(b) == 1)

@@ -98,6 +98,21 @@ class TestLifetime:
         gc.collect()
         assert alive() is None
 
+    def test_of_what_is_refused(self):
+        class OnDevice:
+            def __dlpack_device__(self):
+                return dlpack.CUDA
+
+            def __dlpack__(self, **kwargs):
+                x = np.ones(3)
+                return dlpack.lend(x, x.ctypes.data, dlpack.CUDA[0])
+
+        before = len(dlpack._lent)
+        for _ in range(3):  # the capsule is deleted while NumPy's error is passed on
+            with pytest.raises((BufferError, RuntimeError), match=r"[Uu]nsupported device"):
+                np.from_dlpack(OnDevice())
+        assert len(dlpack._lent) == before
+
     def test_taken_twice(self):
         capsule = np.zeros(3).__dlpack__()
         dlpack.taken(capsule, array_at)

@@ -265,7 +265,9 @@ def _full_like(x: DeviceArray, fill_value: Any, dtype: Any = None, **kwargs: Any
 
 
 def _reducing(reduction: Reduction) -> Callable[..., Any]:
-    def call(x: DeviceArray, axis: Any = None, keepdims: Any = False) -> Any:
+    def call(x: DeviceArray, axis: Any = None, keepdims: Any = False, **options: Any) -> Any:
+        if options:
+            raise _missing(f"numpy.{reduction.name} with {', '.join(options)}")
         return reductions.reduce(reduction, x, axis, bool(keepdims))
 
     return call
