@@ -3,13 +3,11 @@
 ``python -m benchmarks.device_counts`` prints how many kernels a program launches forward and
 backward, how often it waits for the device, and how many bytes its kernels read and write: at the
 bandwidth of a device, these take the time in the last column at least. A second table is of
-gradients op by op, and of functions that are recorded: kernels, and the time that the host takes
-to start them, without that of numba. Kernels are noted, not run.
+gradients op by op, and of functions that are recorded. Kernels are noted, not run.
 """
 
 import math
 import os
-import statistics
 
 os.environ.setdefault("NUMBA_ENABLE_CUDASIM", "1")  # numba reads it when it is imported
 
@@ -25,11 +23,11 @@ from numba import cuda
 import tapegrad as tg
 from tapegrad.cuda import memory
 from tapegrad.cuda.array import DeviceArray
+from tapegrad.cuda.memory import Elements
 from tapegrad.cuda.numeric import expressions, indexing, products, reductions, scans, sorting
 
 from .recorded_kernels import Recorder, chain, layer_norm, recording
 from .report import duration, show_table
-from .timing import elapsed
 
 BANDWIDTH = 4.8e12  # bytes per second of an H200
 ROWS, COLUMNS = 2000, 1000
@@ -100,7 +98,7 @@ def counted(program: Callable[[tg.Tensor], tg.Tensor]) -> Iterator[Counts]:
 
 
 def of_gradients(program: Callable[[tg.Tensor], tg.Tensor]) -> Iterator[tuple[int, float]]:
-    """Yield the kernels of a gradient, and the seconds of the host: op by op, and recorded."""
+    """Yield the kernels of a gradient, and the bytes of what they use: op by op, and recorded."""
     recorder = Recorder()
     with recording(cuda, recorder, are_known=True):
         x = tg.tensor(np.ones((ROWS, COLUMNS)), device="cuda", requires_grad=True)
@@ -113,8 +111,8 @@ def of_gradients(program: Callable[[tg.Tensor], tg.Tensor]) -> Iterator[tuple[in
             for _ in range(3):
                 recorder.launches.clear()
                 gradient()
-            count = len(recorder.launches)
-            yield count, statistics.median(elapsed(gradient) for _ in range(21))
+            used = [{e.memory for e in a if isinstance(e, Elements)} for _, a in recorder.launches]
+            yield len(used), sum(memory.block.size for each in used for memory in each)
 
 
 def taken(recorder: Recorder, read: list[int], waits: list[int]) -> Counts:
@@ -145,9 +143,9 @@ def main() -> None:
     rows = []
     recorded = {**PROGRAMS, "a layer of 64 units": partial(network, is_trained=False)}
     for name, program in recorded.items():
-        (many, slow), (few, fast) = of_gradients(program)
-        rows.append((name, str(many), duration(slow), str(few), duration(fast)))
-    columns = ("gradient", "kernels", "time of the host", "kernels, recorded", "time of the host")
+        cells = [(str(n), f"{nbytes / (8 * N):.1f}") for n, nbytes in of_gradients(program)]
+        rows.append((name, *cells[0], *cells[1]))
+    columns = ("gradient", "kernels", "passes over x", "kernels, recorded", "passes over x")
     show_table("Gradients op by op and recorded", columns, rows)
 
 
