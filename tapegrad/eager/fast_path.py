@@ -194,7 +194,7 @@ else:
     a_{n} = {n}
     if type({n}) is list or type({n}) is tuple:  # perhaps of tensors
         return apply_op(OP, ({arguments},), {{}})
-    if isinstance({n}, MaskedArray):
+    if type({n}) not in UNMASKED:
         refuse_masked({n})
 """
 
@@ -232,6 +232,8 @@ def function(x, axis=None, *, keepdims=False):
 
 _doubles: dict[float, np.ndarray] = {}
 _singles: dict[float, np.ndarray] = {}
+# types of most operands that are no tensors
+UNMASKED = NUMBER_TYPES | {np.ndarray, np.float64, np.float32, DeviceArray}
 _NUMBERS_KEPT = 1024
 _known_mask = functools.cache(axes_mask)
 
@@ -318,7 +320,6 @@ def _execute(op: SweptOp) -> dict[str, Any]:
         "LARGE": AVALS.large,
         "LEAST": LEAST,
         "MODE": MODE,
-        "MaskedArray": np.ma.MaskedArray,
         "NUMBER_TYPES": NUMBER_TYPES,
         "OP": op,
         "RECORD_OP": RECORD_OP,
@@ -329,6 +330,7 @@ def _execute(op: SweptOp) -> dict[str, Any]:
         "TAPE": TAPE,
         "THREAD": MODE.thread,
         "Tensor": Tensor,
+        "UNMASKED": UNMASKED,
         "apply_op": apply_op,
         "apply_to_duals": apply_to_duals,
         "apply_with_out": apply_with_out,
