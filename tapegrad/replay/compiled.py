@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.eager.tensor import Tensor
+from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.replay.forms import FLOATS
 from tapegrad.replay.helpers import checked_index, checked_indices, largest
 from tapegrad.replay.program import Program
@@ -79,11 +79,11 @@ class Region:
         They are tensors if an argument is one that requires grad.
         """
         args = [*map(as_given, leaves), *self.constants]
-        is_tracked = any(map(_is_tracked, leaves))
-        if is_tracked and not self._has_backward:
+        needs_record = any(map(is_tracked, leaves))
+        if needs_record and not self._has_backward:
             check(self.function, tuple(args))  # the backward pass would raise it
             self._has_backward = True
-        found = (self.function if is_tracked else self.value)(*args)
+        found = (self.function if needs_record else self.value)(*args)
         outputs = self.program.outputs
         values = [found] if len(outputs) == 1 else [*found]
         for k, (value, node) in enumerate(zip(values, outputs, strict=True)):
@@ -139,9 +139,14 @@ class Region:
         return found
 
 
+def as_tensors(value: Any, gradients: Sequence[Any]) -> tuple[Tensor, list[Tensor]]:
+    """Return a value and gradients as tensors."""
+    return wrap(np.asarray(value)), [wrap(np.asarray(gradient)) for gradient in gradients]
+
+
 def as_given(leaf: Any) -> Any:
     """Return an argument as compiled code takes it: contiguous, and numbers for 0-d arrays."""
-    if _is_tracked(leaf):
+    if is_tracked(leaf):
         if leaf.ndim == 0:
             return leaf.reshape(1)[0]
         return leaf if leaf._a.flags.c_contiguous else leaf.clone()
@@ -152,7 +157,8 @@ def as_given(leaf: Any) -> Any:
     return leaf.item() if isinstance(leaf, np.generic) else leaf
 
 
-def _is_tracked(leaf: Any) -> bool:
+def is_tracked(leaf: Any) -> bool:
+    """Whether a value is a tensor whose use is recorded."""
     return isinstance(leaf, Tensor) and leaf._is_tracked
 
 

@@ -16,10 +16,11 @@ from tapegrad.cuda.array import HOST
 from tapegrad.eager.batched import BatchError, batched, innermost, is_at, lowered
 from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.modes import MODE, RECORD_OP
+from tapegrad.eager.tensor import wrap
 from tapegrad.func import grad, value_and_grad, vmap
 from tapegrad.pytrees import holds_tensor, tree
-from tapegrad.replay.arguments import Arguments, kinds_of
-from tapegrad.replay.compiled import Region, as_given
+from tapegrad.replay.arguments import Arguments, arrays_of, kinds_of
+from tapegrad.replay.compiled import Region, as_given, as_tensors, is_tracked
 from tapegrad.replay.drawing import drawn
 from tapegrad.replay.plan import Plan
 from tapegrad.replay.program import key_of
@@ -87,12 +88,11 @@ class JittedFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the compiled function; it is recorded and compiled when needed."""
-        if not MODE.special and not kwargs:
-            region = self._direct.get(kinds_of(args))
-            if region is not None:
-                self._hits += 1
-                value = region.value(*args, *region.constants)
-                return value if region.scalar is None else region.scalar(value)
+        if not MODE.special and not kwargs and (given := self._directly(args)) is not None:
+            region, arrays, has_tensors = given
+            value = region.value(*arrays, *region.constants)
+            value = value if region.scalar is None else region.scalar(value)
+            return wrap(np.asarray(value)) if has_tensors else value
         if MODE.special and not MODE.is_plain:
             if MODE.thread.levels and MODE.thread.trace is None and MODE.thread.dual is None:
                 return self._of_items(args, kwargs)
@@ -103,12 +103,28 @@ class JittedFunction:
         self._note_direct(args, kwargs, recorded)
         return found
 
+    def _directly(self, args: Any) -> tuple[Region, Any, bool] | None:
+        """Return what computes the value for arguments, which as arrays, and if any is a tensor.
+
+        None if that is not known, or if the result needs a record.
+        """
+        region = self._direct.get(kinds_of(args))
+        arrays, has_tensors = args, False
+        if region is None and self._direct and (given := arrays_of(args)) is not None:
+            region = self._direct.get(kinds_of(given))
+            arrays, has_tensors = given, True
+        if region is None:
+            return None
+        self._hits += 1
+        return region, arrays, has_tensors
+
     def _note_direct(self, args: Any, kwargs: Any, recorded: Recorded) -> None:
         """Let later calls with such arguments go to compiled code without a look at each."""
         is_plain = not (kwargs or self.static_argnums)
         if is_plain and recorded.region is not None and recorded.is_single:
-            if not recorded.captured and (kinds := kinds_of(args)) is not None:
-                self._direct[kinds] = recorded.region
+            if not recorded.captured and (given := arrays_of(args)) is not None:
+                if (kinds := kinds_of(given)) is not None:
+                    self._direct[kinds] = recorded.region
 
     def _of_items(self, args: Any, kwargs: Any) -> Any:
         """Call a recording of the function for all items of the innermost batch."""
@@ -180,21 +196,23 @@ class JittedFunction:
         is_one = isinstance(argnums, int)
 
         def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
-            if not MODE.special and not kwargs:
-                known = self._direct.get(kinds_of(args))
-                direct = None if known is None else known.direct_gradient(numbers, len(args))
-                if known is not None and direct is not None:
-                    self._hits += 1
-                    value, found = direct(*args, *known.constants)
+            if not MODE.special and not kwargs and (given := self._directly(args)) is not None:
+                known, arrays, has_tensors = given
+                direct = known.direct_gradient(numbers, len(args))
+                if direct is not None:
+                    value, found = direct(*arrays, *known.constants)
                     own = [number % len(args) for number in numbers]
                     value, found = known.as_results(value, found, own)
+                    if has_tensors:
+                        value, found = as_tensors(value, found)
                     return value, found[0] if is_one else tuple(found)
             if MODE.special and (MODE.thread.trace is not None or MODE.action() != RECORD_OP):
                 return otherwise(*args, **kwargs)
             arguments = self._arguments(args, kwargs)
             is_on_device = arguments.devices not in ([], [HOST])
             if arguments.has_tensors and not is_on_device:
-                return otherwise(*args, **kwargs)
+                if MODE.special or any(map(is_tracked, arguments.leaves)):
+                    return otherwise(*args, **kwargs)
             recorded = self._recorded(arguments)
             places = arguments.places(numbers)
             if is_on_device:
@@ -216,6 +234,8 @@ class JittedFunction:
                 return otherwise(*args, **kwargs)
             self._note_direct(args, kwargs, recorded)
             value, found = region.as_results(value, found, places)
+            if arguments.has_tensors:
+                value, found = as_tensors(value, found)
             gradients = arguments.like_arguments(numbers, found)
             return value, gradients[0] if is_one else gradients
 
