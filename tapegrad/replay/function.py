@@ -63,7 +63,7 @@ class JittedFunction:
         self._known: dict[Any, Recorded] = {}
         self._direct: dict[Any, Region] = {}  # for arrays and floats alone, by their kinds
         self._of_batches: dict[Any, _OfItems] = {}
-        self._transforms: dict[Any, _OfArrays] = {}
+        self._transforms: dict[Any, _TransformOfJitted] = {}
         self._hits = self._misses = 0
 
     def __repr__(self) -> str:
@@ -183,7 +183,7 @@ class JittedFunction:
     def with_compiled_gradient(
         self, otherwise: Callable[..., Any], argnums: int | Sequence[int]
     ) -> Callable[..., Any]:
-        """Return a function that computes the value and gradient for arrays by compiled code.
+        """Return a function that computes the value and gradient by compiled code.
 
         Parameters
         ----------
@@ -241,19 +241,21 @@ class JittedFunction:
 
         return value_and_gradient
 
-    def compiled_transform(self, op_by_op: Callable[..., Any], *transforms: Any) -> _OfArrays:
-        """Return a function that computes a transform of this one for arrays by compiled code.
+    def compiled_transform(
+        self, op_by_op: Callable[..., Any], *transforms: Any
+    ) -> _TransformOfJitted:
+        """Return a function that computes a transform of this one by compiled code.
 
         Parameters
         ----------
         op_by_op
-            Computes it from tensors, and for arguments that are tensors.
+            Computes it from tensors, and for arguments that are tensors with a history.
         *transforms
             The transform and its other arguments, and those around it: equal ones share recordings.
         """
         key = key_of(transforms)
         if key not in self._transforms:
-            made = _OfArrays(op_by_op, self.static_argnums, self.static_argnames)
+            made = _TransformOfJitted(op_by_op, self.static_argnums, self.static_argnames)
             functools.update_wrapper(made, self, updated=())
             self._transforms[key] = made
         return self._transforms[key]
@@ -317,12 +319,14 @@ class JittedFunction:
         self._hits = self._misses = 0
 
 
-class _OfArrays(JittedFunction):
-    """A function of which calls with tensors run op by op."""
+class _TransformOfJitted(JittedFunction):
+    """A transform, of which calls with tensors that have a history run op by op."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if holds_tensor((args, kwargs)):
-            return self.function(*args, **kwargs)
+            arguments = self._arguments(args, kwargs)
+            if arguments.devices != [HOST] or any(map(is_tracked, arguments.leaves)):
+                return self.function(*args, **kwargs)
         return super().__call__(*args, **kwargs)
 
 
