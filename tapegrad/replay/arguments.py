@@ -149,35 +149,6 @@ class Arguments:
         return tuple(made)
 
 
-def kinds_of(args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """Return the kinds of contiguous arrays and floats; None if there are other arguments."""
-    found: list[Any] = []
-    for arg in args:
-        kind = type(arg)
-        if kind is np.ndarray and arg.flags.c_contiguous and arg.ndim:
-            found.append((arg.shape, arg.dtype))
-        elif kind is float:
-            found.append(float)
-        else:
-            return None
-    return tuple(found)
-
-
-def arrays_of(args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """Return arguments with arrays in place of tensors; None if a tensor needs a record.
-
-    No mode is on that would give tensors another meaning.
-    """
-    found: list[Any] = []
-    for arg in args:
-        if type(arg) is Tensor:
-            if arg._is_tracked:
-                return None
-            arg = arg._a
-        found.append(arg)
-    return tuple(found)
-
-
 def _order(array: Any) -> Any:
     """Return the order of the axes in memory: new arrays have it too, and reshape may copy them."""
     if array.flags.c_contiguous:

@@ -71,7 +71,6 @@ class Region:
             self.scalar = program.outputs[0].dtype.type
         self._has_backward = False
         self._gradients: dict[tuple[int, ...], Any] = {}
-        self._direct_gradients: dict[tuple[int, ...], Any] = {}
 
     def __call__(self, leaves: Sequence[Any]) -> list[Any]:
         """Return the results for arguments: tensors, arrays and numbers.
@@ -84,6 +83,10 @@ class Region:
             check(self.function, tuple(args))  # the backward pass would raise it
             self._has_backward = True
         found = (self.function if needs_record else self.value)(*args)
+        return self.typed(found)
+
+    def typed(self, found: Any) -> list[Any]:
+        """Return the results of compiled code as values of the right types."""
         outputs = self.program.outputs
         values = [found] if len(outputs) == 1 else [*found]
         for k, (value, node) in enumerate(zip(values, outputs, strict=True)):
@@ -92,24 +95,6 @@ class Region:
             elif value.dtype != node.dtype:  # compiled code returned a float
                 values[k] = value.astype(node.dtype)
         return values
-
-    def direct_gradient(self, numbers: list[int], count: int) -> Any:
-        """Return the compiled value and gradient for arguments that are leaves themselves.
-
-        Parameters
-        ----------
-        numbers
-            The positions of the differentiated arguments.
-        count
-            The number of arguments.
-        """
-        key = tuple(numbers)
-        found = self._direct_gradients.get(key)
-        if found is None:
-            places = tuple(n % count for n in key if -count <= n < count)
-            if len(set(places)) == len(key):
-                found = self._direct_gradients[key] = self.gradient(places)
-        return found
 
     def as_results(self, value: Any, gradients: Sequence[Any], places: Sequence[int]) -> Any:
         """Return a value and gradients, numbers among them as NumPy's of the right dtypes."""

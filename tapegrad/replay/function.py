@@ -16,11 +16,11 @@ from tapegrad.cuda.array import HOST
 from tapegrad.eager.batched import BatchError, batched, innermost, is_at, lowered
 from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.modes import MODE, RECORD_OP
-from tapegrad.eager.tensor import wrap
 from tapegrad.func import grad, value_and_grad, vmap
 from tapegrad.pytrees import holds_tensor, tree
-from tapegrad.replay.arguments import Arguments, arrays_of, kinds_of
-from tapegrad.replay.compiled import Region, as_given, as_tensors, is_tracked
+from tapegrad.replay.arguments import Arguments
+from tapegrad.replay.compiled import as_given, as_tensors, is_tracked
+from tapegrad.replay.direct import DirectCall, key_and_leaves
 from tapegrad.replay.drawing import drawn
 from tapegrad.replay.plan import Plan
 from tapegrad.replay.program import key_of
@@ -61,7 +61,7 @@ class JittedFunction:
         self.static_argnums = static_argnums
         self.static_argnames = static_argnames
         self._known: dict[Any, Recorded] = {}
-        self._direct: dict[Any, Region] = {}  # for arrays and floats alone, by their kinds
+        self._direct: dict[Any, DirectCall] = {}
         self._of_batches: dict[Any, _OfItems] = {}
         self._transforms: dict[Any, _TransformOfJitted] = {}
         self._hits = self._misses = 0
@@ -88,11 +88,11 @@ class JittedFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the compiled function; it is recorded and compiled when needed."""
-        if not MODE.special and not kwargs and (given := self._directly(args)) is not None:
-            region, arrays, has_tensors = given
-            value = region.value(*arrays, *region.constants)
-            value = value if region.scalar is None else region.scalar(value)
-            return wrap(np.asarray(value)) if has_tensors else value
+        if not MODE.special:
+            found = key_and_leaves(args, kwargs, self.static_argnums, self.static_argnames)
+            if found is not None and (call := self._direct.get(found[0])) is not None:
+                self._hits += 1
+                return call.value(found[1])
         if MODE.special and not MODE.is_plain:
             if MODE.thread.levels and MODE.thread.trace is None and MODE.thread.dual is None:
                 return self._of_items(args, kwargs)
@@ -100,31 +100,19 @@ class JittedFunction:
         arguments = self._arguments(args, kwargs)
         recorded = self._recorded(arguments)
         found = recorded.run(arguments)
-        self._note_direct(args, kwargs, recorded)
+        self._note_direct(args, kwargs, arguments)
         return found
 
-    def _directly(self, args: Any) -> tuple[Region, Any, bool] | None:
-        """Return what computes the value for arguments, which as arrays, and if any is a tensor.
-
-        None if that is not known, or if the result needs a record.
-        """
-        region = self._direct.get(kinds_of(args))
-        arrays, has_tensors = args, False
-        if region is None and self._direct and (given := arrays_of(args)) is not None:
-            region = self._direct.get(kinds_of(given))
-            arrays, has_tensors = given, True
-        if region is None:
+    def _note_direct(self, args: Any, kwargs: Any, arguments: Arguments) -> DirectCall | None:
+        """Let later calls with such arguments go to compiled code; return what takes them there."""
+        found = key_and_leaves(args, kwargs, self.static_argnums, self.static_argnames)
+        if found is None:
             return None
-        self._hits += 1
-        return region, arrays, has_tensors
-
-    def _note_direct(self, args: Any, kwargs: Any, recorded: Recorded) -> None:
-        """Let later calls with such arguments go to compiled code without a look at each."""
-        is_plain = not (kwargs or self.static_argnums)
-        if is_plain and recorded.region is not None and recorded.is_single:
-            if not recorded.captured and (given := arrays_of(args)) is not None:
-                if (kinds := kinds_of(given)) is not None:
-                    self._direct[kinds] = recorded.region
+        if found[0] not in self._direct:
+            call = DirectCall.of(self._known[arguments.key], arguments)
+            if call is not None:
+                self._direct[found[0]] = call
+        return self._direct.get(found[0])
 
     def _of_items(self, args: Any, kwargs: Any) -> Any:
         """Call a recording of the function for all items of the innermost batch."""
@@ -192,20 +180,17 @@ class JittedFunction:
         argnums
             Positions of the differentiated arguments.
         """
-        numbers = [argnums] if isinstance(argnums, int) else [*argnums]
+        numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
         is_one = isinstance(argnums, int)
 
         def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
-            if not MODE.special and not kwargs and (given := self._directly(args)) is not None:
-                known, arrays, has_tensors = given
-                direct = known.direct_gradient(numbers, len(args))
-                if direct is not None:
-                    value, found = direct(*arrays, *known.constants)
-                    own = [number % len(args) for number in numbers]
-                    value, found = known.as_results(value, found, own)
-                    if has_tensors:
-                        value, found = as_tensors(value, found)
-                    return value, found[0] if is_one else tuple(found)
+            if not MODE.special:
+                known = key_and_leaves(args, kwargs, self.static_argnums, self.static_argnames)
+                if known is not None and (call := self._direct.get(known[0])) is not None:
+                    pair = call.value_and_gradient(known[1], numbers)
+                    if pair is not None:
+                        self._hits += 1
+                        return pair[0], pair[1][0] if is_one else pair[1]
             if MODE.special and (MODE.thread.trace is not None or MODE.action() != RECORD_OP):
                 return otherwise(*args, **kwargs)
             arguments = self._arguments(args, kwargs)
@@ -232,7 +217,8 @@ class JittedFunction:
             except (TransformError, NumbaError) as error:
                 recorded.run_op_by_op(f"its gradient: {error}")
                 return otherwise(*args, **kwargs)
-            self._note_direct(args, kwargs, recorded)
+            if (call := self._note_direct(args, kwargs, arguments)) is not None:
+                call.add_gradient(derivative, places, numbers)
             value, found = region.as_results(value, found, places)
             if arguments.has_tensors:
                 value, found = as_tensors(value, found)

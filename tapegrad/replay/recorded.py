@@ -140,6 +140,11 @@ class Recorded:
         return not is_copied and node.name in ("input", "constant")
 
     @property
+    def shares(self) -> bool:
+        """Whether some results would have the memory of others, or of arguments."""
+        return bool(self._shared)
+
+    @property
     def region(self) -> Region | None:
         """What computes everything from the arguments, None if there is no such region."""
         return self.plan.region if isinstance(self.plan, Plan) and not self._parameters else None
@@ -197,20 +202,24 @@ class Recorded:
                 self.run_op_by_op(f"numba: {' '.join(lines[1:3] or lines)}")
         if self.plan is None:
             return self._run_op_by_op(arguments)
+        return self.finished(values, arguments.has_tensors)
+
+    def finished(self, values: list[Any], has_tensors: bool) -> Any:
+        """Return what the function returns, for the values that were computed."""
         for place in self._shared:
             values[place] = values[place].copy()
         made = [
             _copied(constant, self._device) if place is None else values[place]
             for place, constant in self._results
         ]
-        return self._build([_shown(leaf, arguments) for leaf in made])
+        return self._build([_shown(leaf, has_tensors) for leaf in made])
 
     def _run_op_by_op(self, arguments: Arguments) -> Any:
         """Call the function itself, on tensors; return what a compiled call returns."""
         leaves = [as_tensor(x) if isinstance(x, np.ndarray) else x for x in arguments.leaves]
         args, kwargs = arguments.with_leaves(leaves)
         leaves, build = tree(self.function(*args, **kwargs), "jit: the result")
-        return build([_shown(leaf, arguments) for leaf in leaves])
+        return build([_shown(leaf, arguments.has_tensors) for leaf in leaves])
 
     def text(self) -> str:
         """Return what runs, or why there is nothing compiled."""
@@ -240,10 +249,10 @@ def _copied(constant: Any, device: str) -> Any:
     return constant.copy() if isinstance(constant, np.ndarray) else constant
 
 
-def _shown(leaf: Any, arguments: Arguments) -> Any:
+def _shown(leaf: Any, has_tensors: bool) -> Any:
     """Return a result as a tensor if an argument is one, otherwise as an array or a number."""
     if isinstance(leaf, Tensor):
-        return leaf if arguments.has_tensors or leaf._is_tracked else plain(leaf)
-    if arguments.has_tensors and isinstance(leaf, (np.ndarray, np.generic, float)):
+        return leaf if has_tensors or leaf._is_tracked else plain(leaf)
+    if has_tensors and isinstance(leaf, (np.ndarray, np.generic, float)):
         return wrap(np.asarray(leaf))
     return leaf
