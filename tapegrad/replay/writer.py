@@ -23,7 +23,10 @@ from tapegrad.replay.program import Program
 from tapegrad.replay.repeats import Repeat, longest_repeat
 from tapegrad.replay.text import Text
 
-_LONGEST = 600  # lines of a program that is compiled: numba takes a while for each
+# Lines of a program that is compiled, for each of which numba takes a while. A loop costs as much as
+# some lines more.
+_LONGEST = 800
+_OF_A_LOOP = 4
 _FEW = 96  # values that are compiled as they are, even if they repeat
 _WIDE = 8  # elements from which on loops over them use vector instructions
 
@@ -63,7 +66,7 @@ class Writer:
         self._section(program.nodes, {*program.outputs})
         results = [text.result(node) for node in program.outputs]
         text.line(f"return {results[0] if len(results) == 1 else ', '.join(results)}")
-        if len(text.lines) > _LONGEST:
+        if len(text.lines) + _OF_A_LOOP * text.nests > _LONGEST:
             raise TooLongError(
                 f"{len(text.lines)} lines of code would take long to compile; write long loops "
                 "with tapegrad.scan or fori_loop, or in a function for tapegrad.njit"
