@@ -23,8 +23,8 @@ from tapegrad.replay.program import Program
 from tapegrad.replay.repeats import Repeat, longest_repeat
 from tapegrad.replay.text import Text
 
-# Lines of a program that is compiled, for each of which numba takes a while. A loop costs as much as
-# some lines more.
+# Lines of a program that is compiled, for each of which numba takes a while. A loop costs as much
+# as some more lines.
 _LONGEST = 800
 _OF_A_LOOP = 4
 _FEW = 96  # values that are compiled as they are, even if they repeat
