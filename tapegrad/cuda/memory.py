@@ -110,7 +110,7 @@ class Block:
 
 
 class Memory:
-    """What arrays have of a block, which returns to the pool when nothing refers to this.
+    """A block that arrays use; it returns to the pool when nothing refers to this object.
 
     Parameters
     ----------
