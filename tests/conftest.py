@@ -32,7 +32,7 @@ settings.register_profile("default", deadline=None)
 settings.load_profile("build" if os.environ.get("CI") else "default")
 
 
-SHARE = 40
+SHARE = 80
 ROOT = Path(__file__).parents[1]
 COMPILED = [
     ROOT / name

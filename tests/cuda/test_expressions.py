@@ -14,6 +14,7 @@ import tapegrad as tg
 from tapegrad.cuda import memory
 from tapegrad.cuda.array import DeviceArray
 from tapegrad.cuda.numeric import codegen, expressions, functions
+from tapegrad.cuda.recording import recording
 
 pytestmark = pytest.mark.skipif(not tg.cuda.is_available(), reason="there is no CUDA device")
 
@@ -362,3 +363,52 @@ class TestMemory:
         tg.cuda.synchronize()
         assert is_computed(y)
         assert not [r for r in memory.WAITING if r.is_needed]
+
+
+class TestRecordings:
+    """Kernels that are started again compute cheap values again, and store the others."""
+
+    def test_what_is_cheap_is_not_stored(self):
+        with recording(memory.Pool()) as made:
+            x = device(X)
+            e = np.exp(x) * 2.0
+            found = [e.sum(axis=0), (e * e).sum(axis=1), np.sqrt(e)]
+            assert_equal(found[-1], np.sqrt(np.exp(X) * 2.0))
+            assert not is_computed(e)
+            count = len(made.launches)
+            assert_equal(e, np.exp(X) * 2.0)
+            assert len(made.launches) == count + 1
+        assert_equal(found[0], (np.exp(X) * 2.0).sum(axis=0))
+        assert_equal(found[1], ((np.exp(X) * 2.0) ** 2).sum(axis=1))
+
+    def test_after_some_times_it_is(self):
+        with recording(memory.Pool()):
+            e = np.exp(device(X)) * 2.0
+            for k in range(6):
+                assert is_computed(e) == (k > 4)
+                assert np.sqrt(e + float(k)).memory is not None
+        assert_equal(e, np.exp(X) * 2.0)
+
+    def test_long_values_are_stored(self):
+        def chain(x):
+            for _ in range(17):
+                x = np.sin(x) * 1.01
+            return x
+
+        with recording(memory.Pool()):
+            e = chain(device(X))
+            total = e.sum(axis=0)
+            again = (e * 2.0).sum(axis=0)
+            assert is_computed(e)
+        assert_equal(total, chain(X).sum(axis=0))
+        assert_equal(again, (chain(X) * 2.0).sum(axis=0))
+
+    def test_a_write_computes_what_reads_the_memory(self):
+        with recording(memory.Pool()):
+            x = device(X)
+            e = np.exp(x) * 2.0
+            total = e.sum(axis=0)
+            x[...] = 0.0
+            assert not x.to_host().any()
+        assert_equal(e, np.exp(X) * 2.0)
+        assert_equal(total, (np.exp(X) * 2.0).sum(axis=0))

@@ -62,7 +62,7 @@ class Expression:
     result
         An array with memory, once it is computed.
     times
-        How many kernels computed it without storing it.
+        How many kernels computed it.
     """
 
     __slots__ = (
@@ -346,6 +346,8 @@ def _store(
     for k, target in zip(stored, targets, strict=True):
         if target is not out:
             expressions[k].hold(target)
+    for expression in expressions:
+        expression.times += 1
 
 
 def is_known(key: Any) -> bool:
