@@ -151,13 +151,17 @@ def _add(value: Any, key: list[Any], leaves: list[Any], is_argument: bool = True
         leaves.append(value)
     elif kind is list or kind is tuple:
         key.append((kind, len(value)))
-        return all(_add(item, key, leaves, False) for item in value)
+        for item in value:
+            if not _add(item, key, leaves, False):
+                return False
     elif kind is dict:
         names = tuple(value)
-        if not all(type(name) is str for name in names):
+        if not {*map(type, names)} <= {str}:
             return False
         key.append((dict, names))
-        return all(_add(value[name], key, leaves, False) for name in sorted(names))
+        for name in sorted(names):
+            if not _add(value[name], key, leaves, False):
+                return False
     elif isinstance(value, np.generic):
         key.append(kind)
         leaves.append(value.item())
