@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import types
 from collections.abc import Sequence
@@ -124,6 +125,12 @@ class Arguments:
                 made.append(build([*leaves[start : start + count]]))
                 start += count
         return made[: self.count], dict(zip(self.names, made[self.count :], strict=True))
+
+    def without_leaves(self) -> Arguments:
+        """Return arguments of the same structure."""
+        made = copy.copy(self)
+        made.leaves = []
+        return made
 
     def places(self, numbers: Sequence[int]) -> tuple[int, ...] | None:
         """Return the leaves of some positional arguments, None if one has none or is missing."""

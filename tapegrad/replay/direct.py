@@ -31,13 +31,13 @@ class DirectCall:
     region
         What computes it.
     arguments
-        Some such arguments.
+        Some such arguments; their arrays are not kept.
     """
 
     def __init__(self, recorded: Recorded, region: Region, arguments: Arguments) -> None:
         self._recorded = recorded
         self._region = region
-        self._arguments = arguments
+        self._arguments = arguments.without_leaves()
         self._has_tensors = arguments.has_tensors
         self._is_value = recorded.is_single and not recorded.shares
         self._gradients: dict[Any, Any] = {}

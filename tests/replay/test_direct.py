@@ -2,6 +2,8 @@
 
 import collections
 import dataclasses
+import gc
+import weakref
 
 import numpy as np
 import pytest
@@ -169,3 +171,14 @@ def test_results_of_several_kinds():
             found["same"][...] = 7.0
             found["n"][1][...] = 8.0
             assert x.tolist() == [0.0, 1.0, 2.0]
+
+
+def test_arguments_are_not_kept():
+    jitted = tg.jit(lambda p, y: tg.sum(p["a"][0] * y))
+    for make in (np.ones, tg.ones):
+        first, second = make(3), make(3)
+        alive = [weakref.ref(value) for value in (first, second)]
+        jitted({"a": [first]}, second)
+        del first, second
+        gc.collect()
+        assert [value() for value in alive] == [None, None]
