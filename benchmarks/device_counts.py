@@ -111,8 +111,8 @@ def of_gradients(program: Callable[[tg.Tensor], tg.Tensor]) -> Iterator[tuple[in
             for _ in range(3):
                 recorder.launches.clear()
                 gradient()
-            used = [{e.memory for e in a if isinstance(e, Elements)} for _, a in recorder.launches]
-            yield len(used), sum(memory.block.size for each in used for memory in each)
+            used = [{e.block for e in a if isinstance(e, Elements)} for _, a in recorder.launches]
+            yield len(used), sum(block.size for each in used for block in each)
 
 
 def taken(recorder: Recorder, read: list[int], waits: list[int]) -> Counts:

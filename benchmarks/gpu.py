@@ -252,10 +252,11 @@ def kernels(quick: bool) -> list[tuple[str, ...]]:
         shape = (4, 6) if quick else (10_000, 1000)
         x = tg.tensor(np.random.default_rng(0).uniform(0.1, 0.9, shape), device="cuda")
         with recording(POOL) as made:
-            kept = jitted(program)(x)  # noqa: F841  its memory
+            function = jitted(program)
+            kept = function(x)  # noqa: F841  its memory
         _, *launches = made.launches  # the first one copies `x`, to record the others
         for number, (kernel, grid, block, args) in enumerate(launches):
-            blocks = {e.memory.block for e in args if isinstance(e, Elements)}
+            blocks = {e.block for e in args if isinstance(e, Elements)}
             nbytes = sum(block.size for block in blocks)
             if kernel.entry is None:  # a simulated device
                 call = partial(kernel.start, grid, block, *args)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tapegrad.cuda.driver import Graph
-from tapegrad.cuda.memory import Elements, Memory
+from tapegrad.cuda.memory import POOL, Elements, Memory
 from tapegrad.cuda.recording import NOW, Recording
 
 _MOST_GRAPHS = 32  # of a program
@@ -30,18 +30,24 @@ class Launches:
     """
 
     def __init__(self, recorded: Recording, memories: Sequence[Memory]) -> None:
-        self._launches = recorded.launches
-        self._recorded = recorded  # has the memory that they use
+        self._used = recorded.pool, recorded.kept  # by the kernels, in each call
         self._lock = threading.Lock()
-        number = {id(memory): k for k, memory in enumerate(memories)}
-        self._replaced = [
-            [
-                (place, number[id(arg.memory)])
+        self._launches: list[tuple[Any, Any, Any, list[Any]]] = []
+        self._replaced: list[list[tuple[int, int]]] = []  # places of arguments, and memories
+        number = {memory.block: k for k, memory in enumerate(memories)}
+        for kernel, grid, block, args in recorded.launches:
+            replaced = [
+                (place, number[arg.block])
                 for place, arg in enumerate(args)
-                if isinstance(arg, Elements) and id(arg.memory) in number
+                if isinstance(arg, Elements) and arg.block in number
             ]
-            for *_, args in recorded.launches
-        ]
+            kept = [*args]
+            for place, _ in replaced:
+                kept[place] = kept[place]._replace(block=None)
+            self._launches.append((kernel, grid, block, kept))
+            self._replaced.append(replaced)
+        for memory in memories:  # of the first arguments and results, which are not kept
+            POOL.adopt(memory)
         self._graphs: OrderedDict[tuple[int, ...], Graph | None] = OrderedDict()
 
     def __len__(self) -> int:
@@ -51,9 +57,11 @@ class Launches:
         """Start the kernels with other memory."""
         addresses = tuple([memory.block.address for memory in memories])
         with self._lock:  # calls share the memory of what is computed on the way
-            is_noted = NOW.get() is not None  # which needs the kernels, one by one
-            graph = None if is_noted else self._graphs.get(addresses)
-            if graph is None and not is_noted and self._is_for_graph(addresses):
+            recording = NOW.get()
+            if recording is not None:  # it notes kernels one by one, and needs their memory
+                recording.keep(self)
+            graph = None if recording is not None else self._graphs.get(addresses)
+            if graph is None and recording is None and self._is_for_graph(addresses):
                 launches = self._with(memories)
                 graph = Graph([(kernel.entry, *others) for kernel, *others in launches])
                 self._graphs[addresses] = graph
@@ -79,5 +87,5 @@ class Launches:
         for (kernel, grid, block, args), places in zip(self._launches, self._replaced, strict=True):
             given = [*args]
             for place, number in places:
-                given[place] = given[place]._replace(memory=memories[number])
+                given[place] = given[place]._replace(block=memories[number].block)
             yield kernel, grid, block, given

@@ -160,31 +160,31 @@ class Elements(NamedTuple):
 
     Attributes
     ----------
-    memory
-        The block.
+    block
+        The block. What starts a kernel needs no more: the memory may be used again after it.
     dtype
         The type.
     first
         The position of the first one.
     """
 
-    memory: Memory
+    block: Block
     dtype: np.dtype
     first: int = 0
 
     @property
     def address(self) -> int:
         """Of the first one."""
-        return self.memory.block.address + self.first * self.dtype.itemsize
+        return self.block.address + self.first * self.dtype.itemsize
 
     @property
     def size(self) -> int:
         """How many there are."""
-        return self.memory.block.size // self.dtype.itemsize - self.first
+        return self.block.size // self.dtype.itemsize - self.first
 
     def for_numba(self) -> Any:
         """Return them as a flat array of numba."""
-        whole = self.memory.block.of(self.dtype)
+        whole = self.block.of(self.dtype)
         return whole[self.first :] if self.first else whole
 
 
@@ -245,6 +245,13 @@ class Pool:
     def give_back(self, block: Block) -> None:
         """Keep a block for later arrays."""
         self._free.setdefault(block.size, []).append(block)
+
+    def adopt(self, memory: Memory) -> None:
+        """Take memory over from the pool that it is of."""
+        if memory.pool is not None:
+            memory.pool._blocks.discard(memory.block)
+            memory.pool = self
+            self._blocks.add(memory.block)
 
     def clear(self) -> None:
         """Free all blocks that are not in use."""

@@ -30,6 +30,9 @@ class Recording:
         As above.
     launches
         The kernels, with their grid, their block and their arguments.
+    kept
+        What has memory that they use, other than the pool: of constants, which they read in each
+        call, and of other recordings.
     reason
         Why they cannot be started again in place of the function; "" if they can.
     """
@@ -38,11 +41,11 @@ class Recording:
         self.pool = pool
         self.launches: list[tuple[Any, Any, Any, tuple[Any, ...]]] = []
         self.reason = ""
-        self._kept: list[Any] = []
+        self.kept: list[Any] = []
 
-    def keep(self, memory: Any) -> None:
-        """Keep the memory of a constant, which kernels read in each call."""
-        self._kept.append(memory)
+    def keep(self, user: Any) -> None:
+        """Keep what has memory that kernels use."""
+        self.kept.append(user)
 
     def refuse(self, reason: str) -> None:
         """Note that the function does what starting kernels does not repeat."""

@@ -9,7 +9,7 @@ and backward.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -153,6 +153,16 @@ class DevicePlan:
         return "\n".join(lines) + "\n"
 
 
+class _Result(NamedTuple):
+    """Where a result lies in its memory, which has so many bytes."""
+
+    size: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: np.dtype
+    offset: int
+
+
 class _Kernels:
     """The kernels that a function of tensors starts.
 
@@ -177,7 +187,7 @@ class _Kernels:
         with recording(Pool()) as made:
             found = function(*map(wrap, inputs))
             memories = [array.memory for array in inputs]
-            self._results: list[DeviceArray | None] = []
+            self._results: list[_Result | None] = []
             for tensor in found:
                 array: Any = None if tensor is None else tensor._a
                 if array is None:
@@ -188,7 +198,10 @@ class _Kernels:
                     if array.memory.pool is not made.pool or array.memory in memories:
                         array = array.copy()  # of an argument, a constant or another result
                     memories.append(array.memory)
-                    self._results.append(array)
+                    size = array.memory.block.size
+                    self._results.append(
+                        _Result(size, array.shape, array.strides, array.dtype, array.offset)
+                    )
         if made.reason:
             raise NotRecordedError(made.reason)
         self.launches = Launches(made, memories)
@@ -201,7 +214,7 @@ class _Kernels:
             if like is None:
                 results.append(None)
                 continue
-            memory = take(like.memory.block.size)
+            memory = take(like.size)
             memories.append(memory)
             made = DeviceArray(memory, like.shape, like.strides, like.dtype, like.offset)
             results.append(wrap(made))

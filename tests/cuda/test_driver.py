@@ -19,6 +19,7 @@ from tapegrad.cuda.driver import Entry, Graph
 from tapegrad.cuda.memory import POOL, Elements, Pool
 from tapegrad.cuda.numeric import codegen
 from tapegrad.cuda.recording import recording
+from tapegrad.replay import on_device
 
 pytestmark = pytest.mark.skipif(not toolkit.is_simulated(), reason="there is a driver")
 
@@ -219,6 +220,35 @@ class TestGraphs:
         for kernel, grid, block, args in made.launches:
             kernel.start(grid, block, *args)
         np.testing.assert_array_equal(kept.cpu().numpy(), expected)
+
+    def test_the_first_arguments_and_results_are_not_kept(self, driver):
+        jitted = tg.jit(lambda x: tg.cumsum(x) * tg.sum(x))
+        x = tensor(300)
+        jitted(x)
+        before = len(POOL._blocks)
+        for _ in range(3):
+            jitted(x)
+        gc.collect()
+        assert len(POOL._blocks) == before  # results use the memory of the first ones
+        POOL.clear()
+        assert len(POOL._blocks) < before
+        np.testing.assert_allclose(
+            jitted(x).cpu().numpy(), x.cpu().numpy().cumsum() * x.cpu().numpy().sum(), 1e-10
+        )
+
+    def test_memory_in_between_is_used_again(self, driver):
+        def steps(x):
+            for _ in range(20):
+                x = tg.cumsum(x) * 0.5
+            return x
+
+        pools = []
+        before = on_device.recording
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(on_device, "recording", lambda pool: pools.append(pool) or before(pool))
+            found = tg.jit(steps)(tensor(100))
+        assert len(pools) == 1 and len(pools[0]._blocks) < 8
+        np.testing.assert_allclose(found.cpu().numpy(), steps(tensor(100).cpu()).numpy(), 1e-12)
 
     def test_one_kernel_needs_none(self, driver):
         jitted = tg.jit(lambda x: tg.sin(x) * 2.0)

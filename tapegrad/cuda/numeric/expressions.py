@@ -370,10 +370,10 @@ def overlaps(array: DeviceArray, out: DeviceArray) -> bool:
 def passed(array: DeviceArray, kind: str, strides: tuple[int, ...]) -> list[Any]:
     """Return the arguments of a kernel for an array."""
     at = array.offset // array.dtype.itemsize
-    given = [Elements(array.memory, array.dtype), at]
+    given = [Elements(array.memory.block, array.dtype), at]
     return given if kind == codegen.CONTIGUOUS else [*given, *strides]
 
 
 def from_first(array: DeviceArray) -> Elements:
     """Return the argument of a kernel that reads a contiguous array from position 0 on."""
-    return Elements(array.memory, array.dtype, array.offset // array.dtype.itemsize)
+    return Elements(array.memory.block, array.dtype, array.offset // array.dtype.itemsize)
