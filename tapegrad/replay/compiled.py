@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.replay.forms import FLOATS
 from tapegrad.replay.helpers import checked_index, checked_indices, largest
@@ -143,8 +144,8 @@ def as_given(leaf: Any) -> Any:
 
 
 def is_tracked(leaf: Any) -> bool:
-    """Whether a value is a tensor whose use is recorded."""
-    return isinstance(leaf, Tensor) and leaf._is_tracked
+    """Whether a value is a tensor whose use is recorded now."""
+    return isinstance(leaf, Tensor) and leaf._is_tracked and MODE.recording
 
 
 def value_of(function: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.replay.arguments import Arguments
 from tapegrad.replay.compiled import Region, as_tensors
@@ -101,7 +102,8 @@ def key_and_leaves(
     """Return what tells arguments from others, and what compiled code takes for them.
 
     Arguments with equal keys have equal keys as `Arguments`, too. None if that takes a closer look:
-    at arrays that are not contiguous, tensors whose use is recorded, and instances of classes.
+    at arrays that are not contiguous, tensors whose use is recorded, and instances of classes. It
+    is for plain modes (`MODE.is_plain`).
 
     Parameters
     ----------
@@ -136,7 +138,7 @@ def _add(value: Any, key: list[Any], leaves: list[Any], is_argument: bool = True
     """Add a value to a key, and its leaves to others; return whether that suffices."""
     kind = type(value)
     if kind is Tensor:
-        if value._is_tracked:
+        if value._own is not None and MODE.recording:
             return False
         key.append(Tensor)
         value = value._a

@@ -15,7 +15,7 @@ from tapegrad.calls import Transformed
 from tapegrad.cuda.array import HOST
 from tapegrad.eager.batched import BatchError, batched, innermost, is_at, lowered
 from tapegrad.eager.creation import as_tensor
-from tapegrad.eager.modes import MODE, RECORD_OP
+from tapegrad.eager.modes import MODE
 from tapegrad.func import grad, value_and_grad, vmap
 from tapegrad.pytrees import holds_tensor, tree
 from tapegrad.replay.arguments import Arguments
@@ -88,7 +88,7 @@ class JittedFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the compiled function; it is recorded and compiled when needed."""
-        if not MODE.special:
+        if not MODE.special or MODE.is_plain:
             found = key_and_leaves(args, kwargs, self.static_argnums, self.static_argnames)
             if found is not None and (call := self._direct.get(found[0])) is not None:
                 self._hits += 1
@@ -184,19 +184,19 @@ class JittedFunction:
         is_one = isinstance(argnums, int)
 
         def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
-            if not MODE.special:
+            if not MODE.special or MODE.is_plain:
                 known = key_and_leaves(args, kwargs, self.static_argnums, self.static_argnames)
                 if known is not None and (call := self._direct.get(known[0])) is not None:
                     pair = call.value_and_gradient(known[1], numbers)
                     if pair is not None:
                         self._hits += 1
                         return pair[0], pair[1][0] if is_one else pair[1]
-            if MODE.special and (MODE.thread.trace is not None or MODE.action() != RECORD_OP):
+            if not MODE.is_plain:
                 return otherwise(*args, **kwargs)
             arguments = self._arguments(args, kwargs)
             is_on_device = arguments.devices not in ([], [HOST])
             if arguments.has_tensors and not is_on_device:
-                if MODE.special or any(map(is_tracked, arguments.leaves)):
+                if any(map(is_tracked, arguments.leaves)):
                     return otherwise(*args, **kwargs)
             recorded = self._recorded(arguments)
             places = arguments.places(numbers)

@@ -104,7 +104,20 @@ class TestTensors:
                 assert made(w, x).is_inference()
             inside = w * 1.0
         self.check(self.loss, inside, x)
+        leaf = w.clone().requires_grad_()
         with tg.no_grad():
+            self.check(self.loss, w, x)
+            jitted = self.check(self.loss, leaf, x)
+            assert not jitted(leaf * 1.0, x).requires_grad
+        for _ in range(2):  # after calls without records
+            assert jitted(leaf, x).requires_grad
+            assert tg.grad(jitted)(leaf, x).requires_grad
+            with tg.no_grad():
+                assert not jitted(leaf, x).requires_grad
+                assert not tg.grad(jitted)(leaf, x).requires_grad
+        with pytest.warns(UserWarning, match="Anomaly Detection"):
+            anomalies = tg.autograd.detect_anomaly()
+        with anomalies:
             self.check(self.loss, w, x)
 
     def test_results_have_memory_of_their_own(self):
