@@ -1,7 +1,7 @@
 """Compiled kernels, started by the driver: one at a time, or many as a graph.
 
-numba compiles kernels. Its own launch takes some 100 µs on the host, most of it for arguments whose
-kinds it looks up in each call; here they are packed by a format that is made once. A graph starts
+numba compiles kernels. Its own launch takes long on the host, most of it for arguments whose kinds
+it looks up in each call; here they are packed by a format that is made once. A graph starts
 all kernels that were noted, with their arguments, in one call of the driver.
 """
 

@@ -98,12 +98,12 @@ def key_and_leaves(
     kwargs: dict[str, Any],
     static_argnums: tuple[int, ...],
     static_argnames: tuple[str, ...],
-) -> tuple[tuple[Any, ...], list[Any]] | None:
+) -> tuple[tuple[Any, ...] | None, list[Any]]:
     """Return what tells arguments from others, and what compiled code takes for them.
 
-    Arguments with equal keys have equal keys as `Arguments`, too. None if that takes a closer look:
-    at arrays that are not contiguous, tensors whose use is recorded, and instances of classes. It
-    is for plain modes (`MODE.is_plain`).
+    Arguments with equal keys have equal keys as `Arguments`, too. The key is None if some need a
+    closer look: arrays that are not contiguous, tensors whose use is recorded, and instances of
+    classes. It is for plain modes (`MODE.is_plain`).
 
     Parameters
     ----------
@@ -118,19 +118,19 @@ def key_and_leaves(
         for number, arg in enumerate(args):
             add = _add_static if number in static_argnums else _add
             if not add(arg, key, leaves):
-                return None
+                return None, []
     else:
         for arg in args:
             if type(arg) is np.ndarray and arg.flags.c_contiguous and arg.ndim:
                 key.append((arg.shape, arg.dtype))
                 leaves.append(arg)
             elif not _add(arg, key, leaves):
-                return None
+                return None, []
     for name, arg in kwargs.items():
         key.append(name)
         add = _add_static if name in static_argnames else _add
         if not add(arg, key, leaves):
-            return None
+            return None, []
     return tuple(key), leaves
 
 

@@ -88,31 +88,27 @@ class JittedFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the compiled function; it is recorded and compiled when needed."""
-        if not MODE.special or MODE.is_plain:
-            found = key_and_leaves(args, kwargs, self.static_argnums, self.static_argnames)
-            if found is not None and (call := self._direct.get(found[0])) is not None:
-                self._hits += 1
-                return call.value(found[1])
         if MODE.special and not MODE.is_plain:
             if MODE.thread.levels and MODE.thread.trace is None and MODE.thread.dual is None:
                 return self._of_items(args, kwargs)
             return self.function(*args, **kwargs)
+        key, leaves = key_and_leaves(args, kwargs, self.static_argnums, self.static_argnames)
+        if (call := self._direct.get(key)) is not None:
+            self._hits += 1
+            return call.value(leaves)
         arguments = self._arguments(args, kwargs)
         recorded = self._recorded(arguments)
         found = recorded.run(arguments)
-        self._note_direct(args, kwargs, arguments)
+        self._note_direct(key, arguments)
         return found
 
-    def _note_direct(self, args: Any, kwargs: Any, arguments: Arguments) -> DirectCall | None:
+    def _note_direct(self, key: Any, arguments: Arguments) -> DirectCall | None:
         """Let later calls with such arguments go to compiled code; return what takes them there."""
-        found = key_and_leaves(args, kwargs, self.static_argnums, self.static_argnames)
-        if found is None:
-            return None
-        if found[0] not in self._direct:
+        if key is not None and key not in self._direct:
             call = DirectCall.of(self._known[arguments.key], arguments)
             if call is not None:
-                self._direct[found[0]] = call
-        return self._direct.get(found[0])
+                self._direct[key] = call
+        return self._direct.get(key)
 
     def _of_items(self, args: Any, kwargs: Any) -> Any:
         """Call a recording of the function for all items of the innermost batch."""
@@ -184,15 +180,14 @@ class JittedFunction:
         is_one = isinstance(argnums, int)
 
         def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
-            if not MODE.special or MODE.is_plain:
-                known = key_and_leaves(args, kwargs, self.static_argnums, self.static_argnames)
-                if known is not None and (call := self._direct.get(known[0])) is not None:
-                    pair = call.value_and_gradient(known[1], numbers)
-                    if pair is not None:
-                        self._hits += 1
-                        return pair[0], pair[1][0] if is_one else pair[1]
-            if not MODE.is_plain:
+            if MODE.special and not MODE.is_plain:
                 return otherwise(*args, **kwargs)
+            key, leaves = key_and_leaves(args, kwargs, self.static_argnums, self.static_argnames)
+            if (call := self._direct.get(key)) is not None:
+                pair = call.value_and_gradient(leaves, numbers)
+                if pair is not None:
+                    self._hits += 1
+                    return pair[0], pair[1][0] if is_one else pair[1]
             arguments = self._arguments(args, kwargs)
             is_on_device = arguments.devices not in ([], [HOST])
             if arguments.has_tensors and not is_on_device:
@@ -217,7 +212,7 @@ class JittedFunction:
             except (TransformError, NumbaError) as error:
                 recorded.run_op_by_op(f"its gradient: {error}")
                 return otherwise(*args, **kwargs)
-            if (call := self._note_direct(args, kwargs, arguments)) is not None:
+            if (call := self._note_direct(key, arguments)) is not None:
                 call.add_gradient(derivative, places, numbers)
             value, found = region.as_results(value, found, places)
             if arguments.has_tensors:

@@ -27,6 +27,7 @@ from tapegrad.eager.modes import MODE
 from tapegrad.eager.nodes import Body, Node
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.eager.traced import NotRecordedError
+from tapegrad.replay.compiled import is_tracked
 from tapegrad.replay.op_by_op import OpByOp
 from tapegrad.replay.program import Program
 from tapegrad.tape.avals import DIFFERENTIABLE
@@ -68,7 +69,7 @@ class DevicePlan:
 
     def run(self, args: Sequence[Any]) -> Values:
         """Return the results for some arguments: tensors and numbers."""
-        if MODE.thread.recording and any(isinstance(x, Tensor) and x._is_tracked for x in args):
+        if any(map(is_tracked, args)):
             outputs = _Differentiable.apply(self, *map(_tensor, args))
             return [*outputs] if isinstance(outputs, tuple) else [outputs]
         return self.values([*map(_tensor, args)])

@@ -20,7 +20,7 @@ from tapegrad.eager.traced import NotRecordedError, Traced, record
 from tapegrad.eager.traced_calls import is_narrow
 from tapegrad.pytrees import Build, tree
 from tapegrad.replay.arguments import Arguments
-from tapegrad.replay.compiled import Region
+from tapegrad.replay.compiled import Region, is_tracked
 from tapegrad.replay.derivatives import spelt_out
 from tapegrad.replay.forms import FLOATS
 from tapegrad.replay.on_device import DevicePlan
@@ -164,7 +164,7 @@ class Recorded:
         leaves = arguments.leaves
         if not all(isinstance(leaves[place], Tensor) for place in places):
             return None
-        if any(isinstance(leaf, Tensor) and leaf._is_tracked for leaf in leaves):
+        if any(map(is_tracked, leaves)):
             return None
         program = self.plan.program
         (output,) = program.outputs

@@ -3,7 +3,8 @@
 Functions of numbers launch no kernel: their result is an expression of what they were called with.
 It is computed when its memory is needed, by one kernel with all expressions that it consists of;
 those that something else still refers to are stored as well, the others never reach memory. Before
-an array is written to, the expressions that read it are computed.
+an array is written to, the expressions that read it are computed. In a recording, kernels compute
+cheap expressions again in place of storing them.
 
 A kernel for several expressions is compiled when they are computed together for the second time, or
 in a recording: programs that run once have the kernels of single functions, which most of them
