@@ -116,6 +116,8 @@ def write_call(text: Text, node: Node) -> None:
         _assignment(text, node, name)
     elif node.name == "embed":
         _embedding(text, node, name)
+    elif node.name == "power":
+        _powers(text, node, name)
     elif node.name == "contract":
         _contraction(text, node, name)
     elif node.name == "checked_index":
@@ -149,6 +151,17 @@ def write_several(text: Text, node: Node, results: list[Node]) -> None:
     for part in results:
         name = text.names[part] = text.fresh("z")
         text.line(f"{name} = {found}[{part.parameters['number']}]")
+
+
+def _powers(text: Text, node: Node, name: str) -> None:
+    """Write loops that do nothing else, which compiled code knows (`blocks.outer_powers`)."""
+    x, y = node.args
+
+    def element(index: list[str]) -> str:
+        return f"{text.element(x, [index[0], '0'])} ** {text.element(y, aligned(y.shape, index))}"
+
+    text.line(text.empty(name, node.shape))
+    text.fill(name, node.shape, element)
 
 
 def _argument(text: Text, arg: Any) -> str:

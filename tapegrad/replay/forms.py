@@ -79,6 +79,8 @@ def form_of(node: Node) -> Form:
     if node.name in BLOCKS:
         return Form.BLOCK
     kind = node.op.kind if node.op is not None else ""
+    if is_outer_power(node):
+        return Form.CALL
     if kind == "elementwise" or node.name == "stop_gradient" or _is_test(node):
         return Form.MAP
     if node.name == "astype":
@@ -96,6 +98,16 @@ def form_of(node: Node) -> Form:
     if node.name in _ROWS_OF_CALLS and _has_only_axes(node):
         return Form.ROWS
     return Form.CALL
+
+
+def is_outer_power(node: Node) -> bool:
+    """Whether a value is all numbers of an array to the powers of all numbers of another one."""
+    if node.name != "power" or not all(isinstance(arg, Node) for arg in node.args):
+        return False
+    x, y = node.args
+    if len(node.shape) != 2 or {node.dtype, x.dtype} != {FLOAT} or y.dtype not in (FLOAT, INTEGER):
+        return False
+    return x.shape == (node.shape[0], 1) and y.shape in (node.shape[1:], (1, node.shape[1]))
 
 
 def check_dtype(node: Node) -> None:

@@ -19,6 +19,7 @@ from tapegrad.transform.cache.machine_code import jit, passive, uncached
 from tapegrad.transform.errors import UnequalExtentsError as UnequalExtentsError
 from tapegrad.transform.extremes import maximum as maximum
 from tapegrad.transform.extremes import minimum as minimum
+from tapegrad.transform.powers import outer_power as outer_power
 from tapegrad.transform.tape_memory.buffer import enlarged as enlarged
 from tapegrad.transform.tape_memory.buffer import give_tape as give_tape
 from tapegrad.transform.tape_memory.buffer import take_owned_tape as take_owned_tape

@@ -18,6 +18,7 @@ from tapegrad.transform.blocks.holding import Flow, Holding
 from tapegrad.transform.blocks.iteration import Iteration
 from tapegrad.transform.blocks.last_changes import begin_at_last_changes
 from tapegrad.transform.blocks.loop_code import LoopCode
+from tapegrad.transform.blocks.outer_powers import OuterPower, outer_powers
 from tapegrad.transform.blocks.reuse import reuse_arrays
 from tapegrad.transform.blocks.rows import share_rows
 from tapegrad.transform.blocks.rows_in_gradients import keep_rows_in_gradients
@@ -97,6 +98,7 @@ class Module:
         changed |= {name for name in reached if self._skips_zeros(name, loops[name][0])}
         changed |= {name for name in reached if self._reuses_arrays(name)}
         changed |= {n for n in reached if has_products(self._trees[n], self._facts[n])}
+        changed |= {name for name in reached if self._powers(self.functions[name])}
         changed |= {n for n in reached if leave_out_zeros(self._trees[n], loops[n][0])}
         if not changed:
             return Made()
@@ -188,7 +190,15 @@ class Module:
             self._holdings[name] = found
         return self._holdings[name]
 
+    def _powers(self, function: Generated) -> list[OuterPower]:
+        """Return the loops of a function that are calls instead."""
+        if function.made_from.targetoptions.get("boundscheck"):
+            return []
+        return outer_powers(self._trees[function.name], self._facts[function.name])
+
     def _write(self, function: Generated, replaced: Replaced) -> None:
+        for powers in self._powers(function):
+            powers.write()
         make_faster(self._trees[function.name], self._facts[function.name])
         tree = copy_with(self._trees[function.name], *replaced)
         drop_unused_tape(tree)

@@ -1,0 +1,186 @@
+"""Loops that raise all numbers of an array to all exponents of another one become calls.
+
+For example::
+
+z = np.empty((n, m))                    z = np.empty((n, m))
+for i in range(n):                      runtime.outer_power(x[:n], y[:m], z)
+    for j in range(m):
+        a = x[i]
+        b = y[j]
+        c = a ** b
+        z[i, j] = c
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from numba.core import types
+
+from tapegrad.transform.blocks.making import MAKERS, is_plain_array
+from tapegrad.transform.frontend.liveness import assigned, live
+from tapegrad.transform.independence.sums import blocks_of
+from tapegrad.transform.independence.uses import Facts
+from tapegrad.transform.kinds import is_array
+from tapegrad.transform.syntax import subtree
+from tapegrad.transform.verifier.memory import SHAPE
+
+_EXPONENTS = (types.float64, types.int64)
+
+
+@dataclass
+class Element:
+    """An element of an array: its name, and the texts of the index."""
+
+    array: str
+    index: list[str]
+
+    def all(self, count: str) -> str:
+        """Return the text of as many elements of a row or column."""
+        parts = [part if part == "0" else f":{count}" for part in self.index]
+        return f"{self.array}[{', '.join(parts)}]"
+
+
+@dataclass
+class OuterPower:
+    """Loops that compute powers.
+
+    Attributes
+    ----------
+    block, place
+        The block that they are in, and their place there.
+    base, exponents, result
+        Elements of the arrays.
+    rows, columns
+        The texts of how many there are.
+    """
+
+    block: list[ast.stmt]
+    place: int
+    base: Element
+    exponents: Element
+    result: Element
+    rows: str
+    columns: str
+
+    def write(self) -> None:
+        """Replace the loops."""
+        x, y = self.base.all(self.rows), self.exponents.all(self.columns)
+        call = f"runtime.outer_power({x}, {y}, {self.result.array})"
+        self.block[self.place : self.place + 1] = ast.parse(call).body
+
+
+def outer_powers(tree: ast.FunctionDef, facts: Facts) -> list[OuterPower]:
+    """Return the loops of a function that are nothing but powers."""
+    found = [power for block in _blocks(tree) for power in _in_block(block, facts)]
+    if not found:
+        return []
+    after: dict[int, set[str]] = {}
+    live(tree.body, set(), None, after)
+    return [power for power in found if _is_all(power, after)]
+
+
+def _blocks(tree: ast.FunctionDef) -> Iterator[list[ast.stmt]]:
+    yield tree.body
+    for node in subtree(tree):
+        if isinstance(node, ast.stmt) and node is not tree:
+            yield from blocks_of(node)
+
+
+def _is_all(power: OuterPower, after: dict[int, set[str]]) -> bool:
+    """Whether nothing but the powers is read later."""
+    loop = power.block[power.place]
+    return not after[id(loop)] & {*assigned([loop])} - {power.result.array}
+
+
+def _in_block(block: list[ast.stmt], facts: Facts) -> Iterator[OuterPower]:
+    for place, outer in enumerate(block):
+        rows = _range(outer)
+        if rows is None or not isinstance(outer, ast.For) or len(outer.body) != 1:
+            continue
+        (inner,) = outer.body
+        columns = _range(inner)
+        if columns is None or not isinstance(inner, ast.For):
+            continue
+        index = [ast.unparse(outer.target), ast.unparse(inner.target)]
+        names = _powers(inner.body, index)
+        if names is None or {rows, columns} & {*assigned([outer])}:
+            continue
+        power = OuterPower(block, place, *names, rows, columns)
+        if _is_known(power, facts) and _is_new(block[:place], power.result.array):
+            yield power
+
+
+def _range(loop: ast.stmt) -> str | None:
+    """Return how often a loop over 0, 1, 2, ... runs: a name or a number."""
+    if not isinstance(loop, ast.For) or loop.orelse or not isinstance(loop.iter, ast.Call):
+        return None
+    is_plain = ast.unparse(loop.iter.func) == "range" and len(loop.iter.args) == 1
+    stop = loop.iter.args[0] if is_plain else None
+    return ast.unparse(stop) if isinstance(stop, (ast.Name, ast.Constant)) else None
+
+
+def _powers(body: list[ast.stmt], index: list[str]) -> list[Element] | None:
+    """Return the arrays of a base, an exponent and their power, if a body computes nothing else."""
+    values: dict[str, ast.expr] = {}
+    for node in body[:-1]:
+        if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
+            return None
+        values[node.targets[0].id] = node.value
+    last = body[-1]
+    if len(values) != 3 or not isinstance(last, ast.Assign) or not isinstance(last.value, ast.Name):
+        return None
+    power = values.get(last.value.id)
+    if not isinstance(power, ast.BinOp) or not isinstance(power.op, ast.Pow):
+        return None
+    if not (isinstance(power.left, ast.Name) and isinstance(power.right, ast.Name)):
+        return None
+    base = _element(values.get(power.left.id), [index[0]], [index[0], "0"])
+    exponents = _element(values.get(power.right.id), [index[1]], ["0", index[1]])
+    result = _element(last.targets[0], index)
+    return [base, exponents, result] if base and exponents and result else None
+
+
+def _element(value: ast.expr | None, *indices: list[str]) -> Element | None:
+    """Return the element that an expression is, if its index is one of some."""
+    if not isinstance(value, ast.Subscript) or not isinstance(value.value, ast.Name):
+        return None
+    parts = value.slice.elts if isinstance(value.slice, ast.Tuple) else [value.slice]
+    index = [*map(ast.unparse, parts)]
+    return Element(value.value.id, index) if index in indices else None
+
+
+def _is_known(power: OuterPower, facts: Facts) -> bool:
+    """Whether the arrays have types that there is a function for."""
+    elements = (power.base, power.exponents, power.result)
+    kinds = [facts.kind(element.array) for element in elements]
+    if not all(map(is_array, kinds)):
+        return False
+    base, exponents, result = kinds
+    return (
+        [kind.ndim for kind in kinds] == [len(element.index) for element in elements]
+        and base.dtype == types.float64
+        and exponents.dtype in _EXPONENTS
+        and is_plain_array(result)
+    )
+
+
+def _is_new(before: list[ast.stmt], array: str) -> bool:
+    """Whether statements make an array and use nothing but its shape: no other shares memory."""
+    for node in reversed(before):
+        if array in assigned([node]):
+            value = node.value if isinstance(node, ast.Assign) else None
+            return isinstance(value, ast.Call) and ast.unparse(value.func) in MAKERS
+        if _shares(node, array):
+            return False
+    return False
+
+
+def _shares(node: ast.AST, array: str) -> bool:
+    """Whether a node reads more of an array than its shape."""
+    if isinstance(node, ast.Attribute) and node.attr in SHAPE:
+        return False
+    is_read = isinstance(node, ast.Name) and node.id == array
+    return is_read or any(_shares(child, array) for child in ast.iter_child_nodes(node))

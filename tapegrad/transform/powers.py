@@ -1,0 +1,139 @@
+"""Powers of all numbers of an array with all exponents of another, as for fits of polynomials.
+
+Exponents are mostly 0, 1, 2, ...: then powers are products of a few others.
+"""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+from __future__ import annotations
+
+import numpy as np
+
+from tapegrad.transform import vector_math
+from tapegrad.transform.cache.machine_code import inlined, jit
+from tapegrad.transform.tape_memory.large_arrays import empty
+
+_WIDTH = 32  # powers that are products of squares; the others are these times another power
+_HEAD = -(1 << 27)  # the bits of a double without the last 27, so that its square is exact
+_MOST_EXACT = 1 << 53  # float64 has all whole numbers up to this
+
+
+@jit
+def outer_power(x, y, z):
+    """Compute ``z[i, j] = x[i] ** y[j]``.
+
+    Where exponents are whole numbers, not negative, and each is one more than the one before (or
+    one less), the error is at most 4 units in the last place, else one.
+
+    Parameters
+    ----------
+    x, y
+        Numbers and exponents, arrays of one dimension.
+    z
+        A matrix in C order, which shares no memory with the others.
+    """
+    count = y.size
+    is_falling = count > 1 and y[0] > y[-1]
+    exponents = np.empty(count)
+    for j in range(count):
+        exponents[j] = y[count - 1 - j] if is_falling else y[j]
+    first = _start_of_chain(exponents)
+    begin = exponents[first] if first < count else 0.0
+    squares, scales = _squares(x), _scales(x, (count - first) // _WIDTH)
+    low = np.empty(_WIDTH)
+    for i in range(x.size):
+        for j in range(first):
+            z[i, j] = vector_math.pow(x[i], exponents[j])
+        if first < count:
+            start = 1.0 if begin == 0.0 else vector_math.pow(x[i], begin)
+            _chain(start, squares[:, i], scales[i], low, z[i, first:])
+        if is_falling:
+            for j in range(count // 2):
+                z[i, j], z[i, count - 1 - j] = z[i, count - 1 - j], z[i, j]
+
+
+@jit
+def _start_of_chain(exponents):
+    """Return from which exponent on each is a whole number, not negative, one after the other."""
+    first = exponents.size
+    if first == 0:
+        return 0
+    expected = exponents[-1]
+    if not (expected < _MOST_EXACT and expected == np.floor(expected)):
+        return first
+    while first > 0 and exponents[first - 1] == expected and expected >= 0.0:
+        first -= 1
+        expected -= 1.0
+    return first
+
+
+@inlined
+def _head(x):
+    """Return the leading 26 bits of a number."""
+    return np.int64(np.float64(x).view(np.int64) & _HEAD).view(np.float64)
+
+
+@jit
+def _squares(x):
+    """Return numbers and their powers 2, 4, 8 and 16, rounded from pairs of doubles."""
+    found, rests = empty((5, x.size)), np.zeros(x.size)
+    found[0] = x
+    for k in range(4):
+        high, squares = found[k], found[k + 1]
+        for i in range(x.size):
+            square = high[i] * high[i]
+            head = _head(high[i])
+            tail = high[i] - head
+            rest = (head * head - square) + 2.0 * head * tail
+            rest += tail * tail + 2.0 * high[i] * rests[i]
+            # a square that is too large or small for the rest to be known is itself rounded
+            rest = rest if (square > 1e-250) & (square < 1e300) else 0.0
+            squares[i] = square + rest
+            rests[i] = (square - squares[i]) + rest
+    return found
+
+
+@jit
+def _scales(x, count):
+    """Return the powers 32, 64, 96, ... of numbers."""
+    found = empty((x.size, count))
+    for i in range(x.size):
+        for k in range(count):
+            found[i, k] = vector_math.pow(x[i], _WIDTH * (k + 1.0))
+    return found
+
+
+@inlined
+def _chain(start, squares, scales, low, row):
+    """Compute powers of a number with exponents one after the other.
+
+    Parameters
+    ----------
+    start
+        The first power.
+    squares, scales
+        The powers 1, 2, 4, 8 and 16 of the number, and 32, 64, 96, ...
+    low
+        Memory for the first powers.
+    row
+        What is computed.
+    """
+    p0, p1 = start, start * squares[0]
+    p2, p3 = p0 * squares[1], p1 * squares[1]
+    p4, p5, p6, p7 = p0 * squares[2], p1 * squares[2], p2 * squares[2], p3 * squares[2]
+    eight, sixteen = squares[3], squares[4]
+    scale = 1.0
+    for k in range(0, min(row.size, _WIDTH), 8):
+        low[k], low[k + 1], low[k + 2], low[k + 3] = p0 * scale, p1 * scale, p2 * scale, p3 * scale
+        low[k + 4], low[k + 5] = p4 * scale, p5 * scale
+        low[k + 6], low[k + 7] = p6 * scale, p7 * scale
+        scale = eight if k == 0 else sixteen if k == 8 else eight * sixteen
+    for k in range(min(row.size, _WIDTH)):
+        row[k] = low[k]
+    for block in range(scales.size):
+        begin, scale = (block + 1) * _WIDTH, scales[block]
+        if begin + _WIDTH <= row.size:
+            for k in range(_WIDTH):
+                row[begin + k] = low[k] * scale
+        else:
+            for k in range(row.size - begin):
+                row[begin + k] = low[k] * scale
