@@ -107,9 +107,9 @@ class Writer:
         self._stages(first, (needed | read | {*before}) & {*first})
         states = [self.text.fresh("k") for _ in before]
         for state, node in zip(states, before, strict=True):
-            array = self.text.array(node)
             is_given = node.shape and self.text.forms[node] is Form.GIVEN
-            self.text.line(f"{state} = {array}.copy()" if is_given else f"{state} = {array}")
+            array = self.text.copied(node) if is_given else self.text.array(node)
+            self.text.line(f"{state} = {array}")
         names = dict(self.text.names)
         with self.text.inside(f"for {self.text.fresh('i')} in range({repeat.count}):"):
             step = self._step(once, dict(zip(before, states, strict=True)))

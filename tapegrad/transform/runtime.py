@@ -291,6 +291,24 @@ def clear(typingctx, array):
 
 
 @intrinsic
+def clear_from(typingctx, array, first):
+    """Set the elements of a contiguous array of one dimension to 0, from an index on."""
+
+    def codegen(context, builder, signature, args):
+        found = context.make_array(array)(context, builder, args[0])
+        first = context.cast(builder, args[1], signature.args[1], types.intp)
+        none = ir.Constant(first.type, 0)
+        first = builder.select(builder.icmp_signed("<", first, none), none, first)
+        count = builder.sub(found.nitems, first)
+        count = builder.select(builder.icmp_signed("<", count, none), none, count)
+        start = builder.gep(found.data, [first])
+        cgutils.memset(builder, start, builder.mul(count, found.itemsize), 0)
+        return context.get_dummy_value()
+
+    return types.none(array, types.intp), codegen
+
+
+@intrinsic
 def assign(typingctx, target, source):
     """Copy the elements of a contiguous array to another one of the same type and shape."""
 

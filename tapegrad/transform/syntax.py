@@ -32,3 +32,8 @@ def subtree(tree: ast.AST) -> Iterator[ast.AST]:
                         if isinstance(item, ast.AST):
                             push(item)
         yield node
+
+
+def may_leave(node: ast.AST) -> bool:
+    """Whether a statement may leave the block that it is in, before the end of the block."""
+    return any(isinstance(n, (ast.Break, ast.Continue, ast.Return)) for n in subtree(node))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
+from tapegrad.testing import check_grads
 from tapegrad.transform import runtime
 from tapegrad.transform.blocks.holding import Flow
 from tapegrad.transform.blocks.reuse import reuse_arrays
@@ -393,7 +394,12 @@ def test_parallel_loops_share_no_array():
 
 VECTOR = numba.typeof(X)
 FACTS = Facts(
-    {"w": VECTOR, "v": VECTOR, "x": VECTOR, "n": numba.int64, "k": numba.int64, "t": numba.float64},
+    {
+        **dict.fromkeys("uvwxz", VECTOR),
+        "m": numba.float64[:, ::1],
+        **dict.fromkeys("ikn", numba.int64),
+        "t": numba.float64,
+    },
     "_bar",
 )
 
@@ -621,3 +627,127 @@ def test_memory_after_errors():
         with pytest.raises(ValueError, match="stop"):
             gradient(x, 1)
     assert peak() - before < 20 * x.nbytes
+
+
+# -- arrays that share a place ---------------------------------------------------------------------
+
+
+def places_in(text):
+    """The places of the arrays that a function of the text reuses, and the lines of its loops."""
+    code = f"def f(x, n, t, tape, top):\n{textwrap.indent(textwrap.dedent(text), '    ')}"
+    tree = Generated(code, None).tree
+    reuse_arrays(tree, FACTS, Flow(tree, FACTS, lambda name: None), lambda stem: stem)
+    found = re.findall(r"(\w+) = runtime\.scratch\(places, (\d+)", ast.unparse(tree))
+    return {name: int(place) for name, place in found}, ast.unparse(tree)
+
+
+def test_arrays_that_are_not_needed_at_the_same_time_share_a_place():
+    places, text = places_in(
+        """
+        for k in range(n):
+            u = np.empty(n)
+            v = np.empty(n)
+            w = np.empty(n)
+            for i in range(n):
+                u[i] = x[i]
+            for i in range(n):
+                v[i] = u[i]
+            for i in range(n):
+                w[i] = v[i]
+            t += w[0]
+        for k in range(n):
+            z = np.zeros(n)
+            t += z[k]
+        return t
+        """
+    )
+    assert places == {"u": 0, "v": 1, "w": 0, "z": 0}
+    assert "runtime.give_scratch(places, 2)" in text
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "u = np.zeros(n)\nu[0] = t\nw = np.zeros(n)\nt += u[0]",  # what clears w
+        "u = np.zeros(n)\nw = m @ u\nt += w[0]",
+        "u = np.zeros(n)\nw = u.copy()\nt += w[0]",
+        "u = np.zeros(n)\nv = u[1:]\nw = np.zeros(n)\nt += v[0] + w[0]",
+        "u = np.zeros(n)\nfor i in range(n):\n    w = np.zeros(n)\n    t += u[i] + w[0]",
+        "u = np.zeros(n)\nu[0] = t\nif t > 0.0:\n    w = np.zeros(n)\n    t += w[0]\nt += u[0]",
+        "w = np.zeros(n)\nw[0] = t\nif t > 0.0:\n    u = np.zeros(n)\n    t += u[0]\nt += w[0]",
+    ],
+)
+def test_arrays_that_are_needed_at_the_same_time_do_not(lines):
+    body = textwrap.indent(lines, "    ")
+    places, _ = places_in(f"for k in range(n):\n{body}\nreturn t")
+    assert places["u"] != places["w"]
+
+
+def test_what_an_iteration_carries_has_places_of_its_own():
+    places, text = places_in(
+        """
+        v = x
+        for k in range(n):
+            u = np.zeros(n)
+            t += u[k]
+            t += v[k]
+            w = np.zeros(n)
+            w[k] = t
+            v = w
+            z = np.zeros(n)
+            t += z[k]
+        return t
+        """
+    )
+    assert places == {"u": 0, "w": 1, "z": 0}
+    assert "runtime.swap_scratch(places, 1, 2)" in text
+
+
+@pytest.mark.parametrize("line", ["n = 3", "if t > 0.0: continue", "t = w[0]", "z = w"])
+def test_an_array_is_made_before_its_first_use(line):
+    _, text = places_in(
+        f"""
+        for k in range(n):
+            w = np.zeros(n)
+            t += 1.0
+            {line}
+            t += w[0]
+        return t
+        """
+    )
+    lines = [part.strip() for part in text.splitlines()]
+    made = lines.index("w = runtime.scratch(places, 0, (n,))") if "scratch" in text else None
+    assert made is None or lines[made - 1] == "t += 1.0"
+
+
+# the states of a system of four stages, whose gradient has many arrays that live for short times
+@tg.njit
+def four_stages(x, steps):
+    u = x.copy()
+    n = u.size
+    for _ in range(steps):
+        a = np.empty(n)
+        for i in range(n):
+            a[i] = np.sin(u[i])
+        b = np.empty(n)
+        for i in range(1, n):
+            b[i] = u[i] + 0.1 * a[i - 1]
+        b[0] = a[0]
+        c = np.empty(n)
+        for i in range(n):
+            c[i] = b[i] * a[i]
+        w = np.empty(n)
+        for i in range(n):
+            w[i] = u[i] + 0.1 * c[i]
+        u = w
+    return np.sum(u * u)
+
+
+@pytest.mark.compiled
+def test_gradients_of_arrays_that_share_places():
+    check_grads(lambda x: four_stages(x, 4), [X])
+    kinds = numba.typeof(X), numba.int64
+    _, faster = tg.grad(four_stages).source(kinds).split("# versions that run faster")
+    arrays = set(re.findall(r"(\w+) = runtime\.scratch", faster))
+    assert int(re.search(r"take_scratch\((\d+)\)", faster).group(1)) < len(arrays)
+    assert "_size" not in faster  # the extent of the state is that of the argument

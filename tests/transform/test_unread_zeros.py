@@ -9,6 +9,7 @@ import pytest
 from numba.core import types
 
 import tapegrad as tg
+from tapegrad.transform import runtime
 from tapegrad.transform.blocks.holding import Flow
 from tapegrad.transform.blocks.unread_zeros import remove_unread_zeros
 from tapegrad.transform.independence.uses import Facts
@@ -61,9 +62,7 @@ def test_elements_that_a_loop_sets_first(lines):
 @pytest.mark.parametrize(
     "lines",
     [
-        "for i in range(p):\n    w[i] += s",
         "for i in range(1, n):\n    w[i] += s",
-        "for i in range(n - 1):\n    w[i] += s",
         "for i in range(n - 2, -1, -1):\n    w[i] += s",
         "for i in range(n - 1, 0, -1):\n    w[i] += s",
         "for i in range(0, n, 2):\n    w[i] += s",
@@ -88,12 +87,65 @@ def test_elements_that_need_zeros(lines):
     assert "np.zeros(n)" in after_removal(in_loop(lines))
 
 
+@pytest.mark.parametrize("extent", ["p", "n - 1", "3"])
+def test_elements_that_a_loop_does_not_reach(extent):
+    found = after_removal(in_loop(f"for i in range({extent}):\n    w[i] += s"))
+    assert "np.empty(n)" in found
+    assert f"runtime.clear_from(w, {extent})\n        for i in range({extent})" in found
+    assert "w[i] = s" in found
+
+
+def test_several_arrays_of_one_block():
+    lines = "v = np.zeros(n)\nfor i in range(p):\n    w[i] += s\nfor j in range(p):\n    v[j] += s"
+    found = after_removal(in_loop(lines))
+    assert "np.zeros" not in found
+    assert found.count("runtime.clear_from(") == 2
+    assert "w[i] = s" in found
+    assert "v[j] = s" in found
+
+
+STEPS = """
+w = x
+for k in range(n):
+    v = w
+    w = np.zeros(n)
+    for i in range(n):
+        t = v[i]
+        w[i] += t
+"""
+
+
+def test_names_of_several_arrays():
+    assert "w[i] = t" in after_removal(STEPS)
+    for line in ("v = w", "w = v", "s = w[0]", "if s > 0.0: break", "n = p"):
+        inserted = STEPS.replace("np.zeros(n)\n", f"np.zeros(n)\n    {line}\n")
+        assert "w[i] += t" in after_removal(inserted)
+
+
+@pytest.mark.parametrize("first", [-9, -1, 0, 2, 5, 9])
+def test_clear_from(first):
+    @numba.njit
+    def cleared(x, first):
+        runtime.clear_from(x, first)
+        return x
+
+    expected = np.ones(5)
+    expected[max(first, 0) :] = 0.0
+    np.testing.assert_array_equal(cleared(np.ones(5), first), expected)
+
+
 SHAPE = "t = x.shape\nd = t[0]\n"
+
+
+def needs_zeros(text):
+    found = after_removal(text)
+    return "np.zeros" in found or "runtime.clear_from(" in found
 
 
 def test_zeros_like_an_array():
     text = f"w = np.zeros_like(x)\n{SHAPE}for i in range(d):\n    w[i] += s"
     assert "np.empty_like(x)" in after_removal(text)
+    assert not needs_zeros(text)
     for one, other in (
         ("x.shape", "v.shape"),
         ("t[0]", "t[0] - 1"),
@@ -101,13 +153,13 @@ def test_zeros_like_an_array():
         ("d = t[0]", "d = t[0]\nx = v"),
         ("t = x", "if s > 0:\n    t = v.shape\nt = x"),
     ):
-        assert "np.zeros" in after_removal(text.replace(one, other))
+        assert needs_zeros(text.replace(one, other))
 
 
 def test_extents_with_two_names():
     text = f"{SHAPE}e = t[0]\nw = np.zeros(e)\nfor i in range(d):\n    w[i] += s"
     assert "np.empty(e)" in after_removal(text)
-    assert "np.zeros(e)" in after_removal(text.replace("e = t[0]", "e = t[1]"))
+    assert needs_zeros(text.replace("e = t[0]", "e = t[1]"))
 
 
 def test_matrices():
@@ -123,6 +175,7 @@ def test_matrices():
         "for i in range(n):\n    t = w[i]\n    w[i] = 0.0",
         "for i in range(n):\n    t = w[i]\n    w[i] = 0.0\n    x[i] += t",
         "for i in range(n):\n    j = i + 1\n    t = w[j]\n    w[j] = 0.0",
+        "for i in range(n):\n    j = 1 + i\n    t = w[j]\n    w[j] = 0.0",
         "for i in range(n):\n    j = i + 1\n    w[j] = 0.0\nt = w[0]\nw[0] = 0.0",
         "t = w[p]\nw[p] = 0.0",
         "v = w[1:]\nv[0] += s\nfor i in range(n):\n    t = w[i]\n    w[i] = 0.0",

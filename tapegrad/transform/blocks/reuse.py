@@ -1,7 +1,8 @@
 """Arrays that a loop makes in each iteration, and does not need after it, are made once.
 
 Allocating a small array takes longer than clearing one, and so does counting references to it. The
-memory of the iteration before serves again: ``k = np.zeros(n)`` becomes::
+memory of the iteration before serves again, and that of other arrays which are not needed at the
+same time. For example, ``k = np.zeros(n)`` becomes::
 
     k = runtime.scratch(places, 0, (n,))
     runtime.clear(k)
@@ -24,13 +25,15 @@ from typing import Any
 
 from tapegrad.transform.blocks.holding import Flow
 from tapegrad.transform.blocks.making import is_plain_array, made
-from tapegrad.transform.frontend.liveness import live
+from tapegrad.transform.frontend.liveness import assigned, live, used
 from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.independence.uses import Facts
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.printer import PARALLEL
-from tapegrad.transform.syntax import subtree
+from tapegrad.transform.syntax import may_leave, subtree
 from tapegrad.transform.verifier.code import leaves
+
+_WITHOUT_DATA = ("np.empty", "np.empty_like", "np.zeros", "np.zeros_like")
 
 
 @dataclass
@@ -63,27 +66,87 @@ def reuse_arrays(
     sites = list(_sites(tree.body, [], facts))
     if not sites:
         return False
+    for site in reversed(sites):
+        _make_late(site)
     after: dict[int, set[str]] = {}
     live(tree.body, set(), None, after)
-    places, count = fresh("places"), 0
+    places, taken = fresh("places"), _Places()
     for site in sites:
         names = flow.reached([site.name])
         elsewhere = live(site.loop.body, set()) | after[id(site.loop)]
-        at_once = 1 if not names & elsewhere else 2
-        if names & flow.held or (at_once == 2 and not _is_carried_once(site, names, flow, after)):
+        is_carried = bool(names & elsewhere)
+        if names & flow.held or (is_carried and not _is_carried_once(site, names, flow, after)):
             continue
+        needed = after[id(site.statement)] | used(site.statement)
+        number = taken.two() if is_carried else taken.one(_Array(names, needed))
         shape = ast.unparse(site.shape)
-        site.statement.value = _expression(f"runtime.scratch({places}, {count}, {shape})")
+        site.statement.value = _expression(f"runtime.scratch({places}, {number}, {shape})")
         at = next(k for k, node in enumerate(site.block) if node is site.statement)
         site.block[at + 1 : at + 1] = map(_statement, site.elements)
-        if at_once == 2:
-            swap = f"runtime.swap_scratch({places}, {count}, {count + 1})"
+        if is_carried:
+            swap = f"runtime.swap_scratch({places}, {number}, {number + 1})"
             site.block.insert(at, _statement(swap))
-        count += at_once
-    if count:
-        _give_back(tree, f"runtime.give_scratch({places}, {count})", facts, fresh)
-        tree.body.insert(0, _statement(f"{places} = runtime.take_scratch({count})"))
-    return count > 0
+    if taken.count:
+        _give_back(tree, f"runtime.give_scratch({places}, {taken.count})", facts, fresh)
+        tree.body.insert(0, _statement(f"{places} = runtime.take_scratch({taken.count})"))
+    return taken.count > 0
+
+
+@dataclass
+class _Array:
+    """An array: the names that may refer to it, and those that are needed when it is made."""
+
+    names: set[str]
+    needed: set[str]
+
+    def meets(self, other: _Array) -> bool:
+        """Whether one of two arrays is needed when the other one is made."""
+        return bool(self.names & other.needed or other.names & self.needed)
+
+
+class _Places:
+    """The places of arrays.
+
+    Attributes
+    ----------
+    count
+        How many there are.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._arrays: dict[int, list[_Array]] = {}  # that share a place
+
+    def one(self, array: _Array) -> int:
+        """Return a place for an array, which others have when it is not needed."""
+        for number, others in self._arrays.items():
+            if not any(map(array.meets, others)):
+                others.append(array)
+                return number
+        self._arrays[self.count] = [array]
+        self.count += 1
+        return self.count - 1
+
+    def two(self) -> int:
+        """Return the first of two places that no other array has."""
+        self.count += 2
+        return self.count - 2
+
+
+def _make_late(site: _Site) -> None:
+    """Move a statement that makes an array to its first use: others may have its place before."""
+    maker, block = site.statement, site.block
+    if not isinstance(maker.value, ast.Call) or ast.unparse(maker.value.func) not in _WITHOUT_DATA:
+        return
+    start = end = next(k for k, node in enumerate(block) if node is maker)
+    shape = used(maker.value)
+    for node in block[start + 1 :]:
+        names = {part.id for part in subtree(node) if isinstance(part, ast.Name)}
+        if site.name in names or shape & {*assigned([node])} or may_leave(node):
+            break
+        end += 1
+    if end + 1 < len(block):  # it is used at all
+        block.insert(end, block.pop(start))
 
 
 def _is_carried_once(site: _Site, names: set[str], flow: Flow, after: dict[int, set[str]]) -> bool:
@@ -92,8 +155,7 @@ def _is_carried_once(site: _Site, names: set[str], flow: Flow, after: dict[int, 
     `names` may refer to the array. After the loop it is still there unless the loop runs again.
     """
     body = site.loop.body
-    jumps = (ast.Break, ast.Continue, ast.Return)
-    if site.block is not body or any(isinstance(n, jumps) for n in subtree(site.loop)):
+    if site.block is not body or may_leave(site.loop):
         return False
     if names & after[id(site.loop)] and not site.is_outermost:
         return False

@@ -7,6 +7,8 @@ loop adds to each element before anything else happens to the array, it sets the
     for i in range(n):                      for i in range(n):
         k_bar[i] += a_bar                       k_bar[i] = a_bar
 
+The elements that the loop does not reach are cleared.
+
 A cotangent becomes 0 when what computed the element is reversed, for what the element was before.
 If it was nothing before, nothing reads that 0. Where the loop does not run because a cotangent is
 0, the elements that it would set are set to 0.
@@ -16,7 +18,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tapegrad.transform.blocks.extents import Extents, Index
 from tapegrad.transform.blocks.holding import Flow
@@ -25,7 +27,7 @@ from tapegrad.transform.frontend.source import MATTERS
 from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.independence.uses import Facts
 from tapegrad.transform.kinds import is_array
-from tapegrad.transform.syntax import subtree
+from tapegrad.transform.syntax import may_leave, subtree
 from tapegrad.transform.verifier.memory import SHAPE
 
 
@@ -35,22 +37,30 @@ class _Site:
 
     Attributes
     ----------
-    call
-        The call that makes them.
-    block, place
-        The block of the statement, and its place there.
+    node, call
+        The statement, and the call in it that makes them.
+    block
+        The block of the statement.
     array, shape
         The name of the array, and the texts of its extents.
     names
         The names that may share elements with it.
+    is_only
+        Whether no other statement assigns the name of the array.
     """
 
+    node: ast.stmt
     call: ast.Call
     block: list[ast.stmt]
-    place: int
     array: str
     shape: Index
     names: set[str]
+    is_only: bool
+
+    @property
+    def place(self) -> int:
+        """The place of the statement in its block."""
+        return self.block.index(self.node)
 
     def uses(self, node: ast.AST) -> int:
         """Return how often a node uses elements of the array, or may."""
@@ -75,7 +85,8 @@ class Nest:
         """
         if index == self.targets:
             return 0
-        moved = {f"{self.targets[-1]} + {k}": k for k in range(1, 3)}
+        last = self.targets[-1]
+        moved = {text: k for k in (1, 2) for text in (f"{last} + {k}", f"{k} + {last}")}
         for node in self.body:
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == index[-1]:
                 if index[:-1] == self.targets[:-1]:
@@ -112,7 +123,7 @@ class _Removal:
         found = False
         for site, loop in list(self.sites(self.tree.body, None)):
             found |= self.set_first(site)
-            if self.ends_in_block(site, loop):
+            if site.is_only and self.ends_in_block(site, loop):
                 found |= self.leave_last(site)
         return found
 
@@ -120,17 +131,16 @@ class _Removal:
         self, body: list[ast.stmt], loop: ast.stmt | None
     ) -> Iterator[tuple[_Site, ast.stmt | None]]:
         """Yield the statements that make zeros, each with the loop around it."""
-        for place, node in enumerate(body):
+        for node in body:
             for block in blocks_of(node):
                 is_loop = isinstance(node, (ast.For, ast.While))
                 yield from self.sites(block, node if is_loop else loop)
             target = node.targets[0] if isinstance(node, ast.Assign) else None
-            if isinstance(target, ast.Name) and target.id in self.extents.once:
+            if isinstance(target, ast.Name) and is_array(self.facts.kind(target.id)):
                 array, call = target.id, node.value
-                shape = self.extents.of_zeros(call)
-                if shape and is_array(self.facts.kind(array)):
-                    names = self.flow.reached([array])
-                    yield _Site(call, body, place, array, shape, names), loop
+                if shape := self.extents.of_zeros(call):
+                    names, is_only = self.flow.reached([array]), array in self.extents.once
+                    yield _Site(node, call, body, array, shape, names, is_only), loop
 
     def touching(self, site: _Site) -> list[int]:
         """Return the places of the statements after a site that may use elements of its array."""
@@ -160,17 +170,19 @@ class _Removal:
         return not site.names & later
 
     def set_first(self, site: _Site) -> bool:
-        """Let a loop that adds to all elements set them if it uses them first."""
-        place = next(iter(self.touching(site)), site.place)
+        """Let a loop that adds to elements set them if it uses them first."""
+        place, names = self.first_use(site)
         node, between = site.block[place], site.block[site.place : place + 1]
         nest, test, outer = nest_of(node), None, ()
         if nest is None:
             nest, test, outer = guarded_nest_of(node)
-        if nest is None or self.extents.known(nest.extents) != self.extents.known(site.shape):
+        if nest is None or replace(site, names=names).uses(node) > 1:
             return False
-        if site.uses(node) > 1:
+        own, whole = self.extents.known(nest.extents), self.extents.known(site.shape)
+        is_whole = own == whole
+        if not is_whole and (len(own) != 1 or len(whole) != 1 or test is not None):
             return False
-        if set(assigned(between)) & {*site.shape}:
+        if set(assigned(between)) & {*site.shape} or any(map(may_leave, between)):
             return False
         for at, inner in enumerate(nest.body):
             is_sum = isinstance(inner, ast.AugAssign) and isinstance(inner.op, ast.Add)
@@ -180,10 +192,29 @@ class _Removal:
                 if test is not None:
                     part = f"{site.array}[{', '.join(outer)}]" if outer else site.array
                     test.orelse += ast.parse(f"runtime.clear({part})").body
+                if not is_whole:
+                    rest = f"runtime.clear_from({site.array}, {nest.extents[0]})"
+                    site.block[place:place] = ast.parse(rest).body
                 maker = ast.unparse(site.call.func).replace("zeros", "empty")
                 site.call.func = ast.parse(maker, mode="eval").body
                 return True
         return False
+
+    def first_use(self, site: _Site) -> tuple[int, set[str]]:
+        """Return the place of the first statement that uses an array, and the names that it has.
+
+        The place of the site stands for none in its block.
+        """
+        names = {site.array}
+        for place in range(site.place + 1, len(site.block)):
+            node = site.block[place]
+            if names & {*assigned([node])}:
+                break
+            if replace(site, names=names).uses(node):
+                if not self.is_view(node):
+                    return place, names
+                names |= {*assigned([node])}
+        return site.place, names
 
     def leave_last(self, site: _Site) -> bool:
         """Remove what sets elements to 0 after their last uses."""
@@ -270,7 +301,7 @@ def _nest(
     """Return loops, None if the statements `own` inside of them are not simple."""
     if not targets or set(targets) & set(assigned(own)) or any(map(blocks_of, body)):
         return None
-    if any(isinstance(inner, (ast.Break, ast.Continue, ast.Return)) for inner in own):
+    if any(map(may_leave, own)):
         return None
     return Nest(tuple(targets), tuple(extents), body)
 

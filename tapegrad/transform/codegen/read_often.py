@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from tapegrad.transform.codegen.reverse_state import ReverseState
 from tapegrad.transform.ir import Block, Let, Loop, unused
 from tapegrad.transform.kinds import copy_kind
-from tapegrad.transform.lowering.extents import Extents, Key, integer
+from tapegrad.transform.lowering.extents import Key, integer
 from tapegrad.transform.printer import show
 from tapegrad.transform.rules import base as rules
 from tapegrad.transform.tape_memory.elements import is_kept_by_elements
@@ -30,7 +30,7 @@ class ReadOften:
 
     def __init__(self, state: ReverseState) -> None:
         self.state = state
-        self.extents = Extents(state.function)
+        self.extents = state.extents
         self.kept: dict[int, dict[str, str]] = {}  # names on the tape, by loops and arrays
         self._pays: dict[tuple[int, str], bool] = {}
 

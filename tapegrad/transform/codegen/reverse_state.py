@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +27,7 @@ from tapegrad.transform.codegen.mode import Mode
 from tapegrad.transform.codegen.writes import Writes
 from tapegrad.transform.ir import FunctionIR, Let, Statement, name, names_in, unused
 from tapegrad.transform.kinds import holds_complex, is_complex, zero_text
+from tapegrad.transform.lowering.extents import Extents
 from tapegrad.transform.printer import Writer, show
 from tapegrad.transform.rules.generators import ProgramCode, ShadowCode
 from tapegrad.transform.syntax import subtree
@@ -121,6 +123,11 @@ class ReverseState(Mode):
         self.added: set[str] = set()  # copies and extents, which the function itself does not have
         self.count = 0
         self.region = Region(self.top)
+
+    @functools.cached_property
+    def extents(self) -> Extents:
+        """The extents of arrays that are known to be equal."""
+        return Extents(self.function)
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Writer]:

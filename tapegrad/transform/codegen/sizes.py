@@ -50,6 +50,8 @@ class Sizes:
             if self.measured(statement) == (array, axis):
                 assert isinstance(statement, Let)
                 return statement.target
+        if outside := self._outside(array, axis, scope):
+            return outside
         text = f"{array}.size" if state.types[array].ndim == 1 else f"{array}.shape[{axis}]"
         expr = ast.parse(text, mode="eval").body
         maker = state.scopes.makers[array]
@@ -63,6 +65,17 @@ class Sizes:
         state.added.add(found.target)
         state.scopes.roots[id(found)] = state.scopes.roots.get(id(maker), scope.root)
         return found.target
+
+    def _outside(self, array: str, axis: int, scope: Scope) -> str:
+        """Return the name of an equal extent from before the loops around an array, "" for none."""
+        state = self.state
+        key = state.extents.of(array, axis)
+        for statement in state.top.block[: scope.root]:
+            measured = self.measured(statement)
+            if measured is not None and state.extents.of(*measured) == key:
+                assert isinstance(statement, Let)
+                return statement.target
+        return ""
 
     def statements(self, block: Block) -> Iterator[Statement]:
         """Yield the statements of a block, and those that read extents."""
