@@ -8,6 +8,7 @@ left unchanged.
 
 from __future__ import annotations
 
+import collections
 import copy
 import dataclasses
 import functools
@@ -118,20 +119,36 @@ def arranged(like: Any, value: Any) -> Any:
     return value
 
 
-def settings(value: Any) -> Any:
-    """Return what is equal for pytrees that differ in their leaves alone.
-
-    It is for instances of classes, not for lists, tuples and dicts.
-    """
+def exact_structure(value: Any) -> Any:
+    """Return what is equal for pytrees that differ in their leaves alone, types included."""
+    if isinstance(value, dict):
+        made_by = value.default_factory if isinstance(value, collections.defaultdict) else None
+        items = ((key, exact_structure(item)) for key, item in value.items())
+        return (type(value), made_by, *items)
+    if isinstance(value, (list, tuple)):
+        return (type(value), *map(exact_structure, value))
+    if isinstance(value, (*_LEAVES, int)):
+        return None
     if _is_registered(value):
         optree = sys.modules["optree"]
         return optree.tree_structure(value, namespace=NAMESPACE)
-    if not dataclasses.is_dataclass(value):
-        return type(value)
+    return _settings(value) if dataclasses.is_dataclass(value) else type(value)
+
+
+def _settings(value: Any) -> Any:
+    """Return what is equal for instances of a dataclass that differ in their leaves alone.
+
+    Attributes that are no fields are settings, too, but for what is computed from the others.
+    """
     parts = _parts(value)
-    others = {f.name: getattr(value, f.name, None) for f in dataclasses.fields(value)}
-    inner = (repr(structure(parts[name])) if name in parts else others[name] for name in others)
-    return (type(value), *zip(others, inner, strict=True))
+    names = [field.name for field in dataclasses.fields(value)]
+    kind = type(value)
+    for name in getattr(value, "__dict__", ()):
+        if name not in names:
+            if not isinstance(getattr(kind, name, None), functools.cached_property):
+                names.append(name)
+    values = ((name, getattr(value, name, None)) for name in names)
+    return (kind, *((n, exact_structure(v) if n in parts else v) for n, v in values))
 
 
 def _is_part(value: Any, annotation: Any) -> bool:

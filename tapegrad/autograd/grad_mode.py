@@ -10,13 +10,21 @@ from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
 from tapegrad.eager.modes import MODE, ModeContext
+from tapegrad.eager.traced import NotRecordedError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def is_grad_enabled() -> bool:
     """Return whether ops of this thread are recorded (outside inference mode)."""
+    _refuse_recording("is_grad_enabled()")
     return MODE.thread.recording
+
+
+def _refuse_recording(what: str) -> None:
+    """Raise in a function that `jit` records: it is called in other modes later."""
+    if MODE.thread.trace is not None:
+        raise NotRecordedError(f"{what} is about the mode of the caller")
 
 
 class ModeDecorator(ModeContext):
@@ -115,6 +123,10 @@ class enable_grad(_GradMode):
 
     enabled = True
 
+    def enter(self) -> None:
+        _refuse_recording("enable_grad")
+        super().enter()
+
 
 class set_grad_enabled(_GradMode):
     """Switch recording on or off immediately; as a context manager, until the context ends.
@@ -183,6 +195,7 @@ class inference_mode(_GradMode):
         return MODE.thread.recording, MODE.thread.inference
 
     def enter(self) -> None:
+        _refuse_recording("inference_mode")
         MODE.set_inference(self.mode)
         MODE.set_recording(not self.mode)
 
@@ -197,6 +210,7 @@ class inference_mode(_GradMode):
 
 def is_inference_mode_enabled() -> bool:
     """Return whether this thread is in inference mode."""
+    _refuse_recording("is_inference_mode_enabled()")
     return MODE.thread.inference
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.control_flow.checks import check_state, pair_of, truth_of
-from tapegrad.eager.traced import Traced
+from tapegrad.eager.traced import NotRecordedError, Traced
 from tapegrad.eager.traced_calls import checked
 from tapegrad.eager.traced_control import (
     Recorded,
@@ -79,13 +79,21 @@ def recorded_for(
     examples = [node.example for node in outputs[:count]]
     is_known = all(isinstance(bound, int) for bound in bounds)
     length = bounds[1] - bounds[0] if is_known else 0
-    examples += [np.broadcast_to(out.example, (length, *out.shape)) for out in outputs[count:]]
+    examples += [_stacked(out.example, length) for out in outputs[count:]]
     args = (first, arrays, made.given, bounds)
     # without a step, the result is the initial state itself
     shared = [*start, *rows, *made.read] if made.is_shared or not is_known else None
     found = add_block("for_loop", args, (made.body,), examples, shared, memory=memory)
     note_numbers(numbers, outputs, found)
     return found[:count], found[count:]
+
+
+def _stacked(example: np.ndarray, length: int) -> np.ndarray:
+    """Return an array of so many equal ones, with the order of axes in memory that stacks have."""
+    few = np.stack([example, example])
+    found = np.empty_like(few, shape=(length, *example.shape))
+    found[...] = example
+    return found
 
 
 def _settled(
@@ -165,6 +173,12 @@ def recorded_while(test: Callable[[Any], Any], step: Callable[[Any], Any], state
     return build(found)
 
 
+def _order(array: np.ndarray) -> tuple[int, ...]:
+    """Return the axes of an array in the order in which they are in memory."""
+    axes = [k for k, extent in enumerate(array.shape) if extent > 1]
+    return tuple(sorted(axes, key=lambda k: -abs(array.strides[k])))
+
+
 def recorded_switch(
     name: str, which: Any, branches: tuple[Callable[..., Any], ...], operands: tuple[Any, ...]
 ) -> Any:
@@ -192,6 +206,10 @@ def recorded_switch(
                 f"{name}: function {k} returns a result of another structure, shape or dtype than "
                 "function 0"
             )
+        for pair in zip(made[0].body.outputs, own.body.outputs, strict=True):
+            if len({_order(node.example) for node in pair}) > 1:
+                # whether reshape makes a view or a copy depends on which branch is taken
+                raise NotRecordedError(f"{name}: results whose axes are in different orders")
     decides = node_of(which)
     if name == "switch":
         decides = checked(decides, len(branches))

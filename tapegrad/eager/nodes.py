@@ -29,7 +29,7 @@ class Node:
     example
         The value when recorded; None afterwards, but for constants.
     compute
-        Computes the value on arrays, if it is that of no op.
+        Computes the value on arrays, if it is that of no op: an `OfTensors` also on tensors.
     """
 
     __slots__ = ("args", "compute", "dtype", "example", "name", "op", "parameters", "shape")
@@ -57,6 +57,19 @@ class Node:
     def inputs(self) -> Iterator[Node]:
         """Yield the nodes that it is computed from."""
         return nodes_in((self.args, self.parameters))
+
+
+class OfTensors:
+    """A function that consists of ops: they are recorded, and differentiated, on tensors."""
+
+    __slots__ = ("function",)
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call it."""
+        return self.function(*args, **kwargs)
 
 
 class Body:

@@ -18,6 +18,7 @@ from tapegrad.eager.batched_calls import apply_composite, apply_passive
 from tapegrad.eager.dispatch import operand, unwrap
 from tapegrad.eager.fast_path import function_of
 from tapegrad.eager.modes import MODE
+from tapegrad.eager.nodes import OfTensors
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.eager.traced import NotRecordedError, RecordingError, holds_traced
 from tapegrad.eager.traced_calls import call
@@ -113,7 +114,7 @@ def _traced_composite(composite: Composite, args: Any, kwargs: Any) -> Any:
         if not holds_traced((*args, *kwargs.values())) or not composite.names:
             raise
         MODE.thread.trace.outermost.failure = None  # it is recorded in another way
-        return call(composite.names[0], composite.function, args, kwargs)
+        return call(composite.names[0], OfTensors(composite.function), args, kwargs)
 
 
 def _passive_function(name: str, module: Any = np) -> Callable[..., Any]:

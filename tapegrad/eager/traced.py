@@ -194,6 +194,11 @@ class Trace:
         for known, node in self.parameters:
             if known is value:
                 return node
+        if not value.is_leaf:
+            raise NotRecordedError(
+                "a tensor from outside that was computed is read: it is another one in each call, "
+                "unless it is an argument"
+            )
         node = Node("input", np.array(on_host(value._a)))
         self.parameters.append((value, node))
         return node
@@ -205,7 +210,7 @@ class Trace:
         """
         found = self.constants.get(id(array))
         if found is None or not _same_elements(found.example, array):
-            found = self.constants[id(array)] = Node("constant", array.copy())
+            found = self.constants[id(array)] = Node("constant", array.copy(order="K"))
             self._kept.append(array)
         return found
 

@@ -52,7 +52,13 @@ class Step(NamedTuple):
     def computed(self, args: tuple[Any, ...]) -> Any:
         """Return what it is for the examples of arguments: nodes, numbers and lists of these."""
         with np.errstate(all="ignore"):
-            return self.compute(*map(example_of, args), **self.parameters)
+            try:
+                return self.compute(*map(example_of, args), **self.parameters)
+            except np.linalg.LinAlgError:
+                if _are_known(args):
+                    raise
+                # of placeholders: what loops, branches and derivatives return has no values yet
+                return self.compute(*map(_regular, map(example_of, args)), **self.parameters)
 
     def node(self, trace: Trace, args: tuple[Any, ...], found: Any = None) -> Node:
         """Record it for arguments; return its result.
@@ -96,6 +102,17 @@ def example_of(value: Any) -> Any:
     return [*map(example_of, value)] if type(value) is list else value
 
 
+def _regular(example: Any) -> Any:
+    """Return an identity matrix of the shape of an example, or a stack of these."""
+    if type(example) is list:
+        return [*map(_regular, example)]
+    if not isinstance(example, np.ndarray) or example.ndim < 2:
+        return example
+    made = np.empty_like(example)
+    made[...] = np.eye(*example.shape[-2:])
+    return made
+
+
 def _are_known(args: Iterable[Any]) -> bool:
     """Whether some arguments do not depend on those of the recorded function."""
     return all(
@@ -121,6 +138,8 @@ def known(value: Any, what: str) -> Any:
         if not value.is_known():
             raise NotRecordedError(f"{what} depends on others")
         return value._node.example.copy()
+    if isinstance(value, Tensor) and not value._is_tracked:
+        return value._read().copy()
     return value.copy() if isinstance(value, np.ndarray) else value
 
 
@@ -175,6 +194,11 @@ def _recorded(step: Step, given: tuple[Any, ...]) -> Any:
         if type(value) is Traced and np.may_share_memory(arg.example, node.example):
             _set_base(result, value, arg, _shown(step, args, number))
             break
+    else:
+        if step.op is shape.reshape and type(given[0]) is Traced:
+            # a copy because of the order of its axes in memory, which compiled code may change
+            result._is_shared = True
+            given[0].share()
     return _marked(result)
 
 

@@ -91,6 +91,7 @@ def _rebind(target: Traced, node: Node) -> None:
         target._shown = base._node
     elif target._is_shared:
         raise NotRecordedError(
-            "an argument is changed in place, or what a loop or branch has read or made"
+            "an argument is changed in place, what a loop or branch has read or made, or what "
+            "reshape copied because of the order of axes in memory"
         )
     target._value = node

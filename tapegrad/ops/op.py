@@ -404,8 +404,9 @@ def array_of(value: Any) -> Any:
 
 def refuse_masked(value: Any) -> None:
     """Raise if a value is a masked array or a list that contains one."""
-    masked = sys.modules.get("numpy.ma")  # which NumPy imports on first use
-    if masked is not None and isinstance(value, masked.MaskedArray):
+    # NumPy imports the module on first use, perhaps now in another thread
+    masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", None)
+    if masked is not None and isinstance(value, masked):
         raise TypeError(
             "tensors have no masks, so that the masked elements of a numpy.ma array would count; "
             "pass x.filled(0.0), x.compressed(), or choose with tg.where(mask, ...)"

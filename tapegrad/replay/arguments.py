@@ -13,7 +13,7 @@ import numpy as np
 from tapegrad.eager.batched import Batched
 from tapegrad.eager.tensor import Tensor
 from tapegrad.ops.op import refuse_masked
-from tapegrad.pytrees import Build, settings, tree
+from tapegrad.pytrees import Build, exact_structure, tree
 from tapegrad.random import Generator
 from tapegrad.replay.program import key_of
 
@@ -93,7 +93,7 @@ class Arguments:
             self.parts.append((None, 1, _only))
             return
         leaves, build = tree(arg, f"jit: {what}")
-        key.append(_structure(arg))
+        key.append(key_of(exact_structure(arg)))
         kept = []
         for leaf in leaves:
             kind = type(leaf)
@@ -165,14 +165,3 @@ def _order(array: Any) -> Any:
 
 def _only(leaves: list[Any]) -> Any:
     return leaves[0]
-
-
-def _structure(arg: Any) -> Any:
-    """Return what is equal for arguments with leaves at the same places, and equal settings."""
-    if isinstance(arg, dict):
-        return (dict, *((key, _structure(item)) for key, item in arg.items()))
-    if isinstance(arg, (list, tuple)):
-        return (type(arg), *map(_structure, arg))
-    if isinstance(arg, (Tensor, np.ndarray, np.generic, float, int)):
-        return None
-    return key_of(settings(arg))

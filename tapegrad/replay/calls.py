@@ -267,6 +267,9 @@ def _embedding(text: Text, node: Node, name: str) -> None:
     parameters = node.parameters
     if parameters["shown"].name != "getitem":
         raise NotRecordedError(f"an array of which a {parameters['shown'].name} is given")
+    if not node.shape:
+        text.names[node] = text.element(value, [])
+        return
     text.line(f"{name} = np.zeros({text.shape(node.shape)}{kind_of(node)})")
     _assign(text, name, node.shape, parameters["parameters"]["index"], value.shape, value)
 

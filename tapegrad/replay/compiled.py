@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from tapegrad.eager.modes import MODE
+from tapegrad.eager.saved_values import check_savable
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.replay.forms import FLOATS
 from tapegrad.replay.helpers import checked_index, checked_indices, largest
-from tapegrad.replay.program import Program
+from tapegrad.replay.program import Program, depending
 from tapegrad.replay.writer import Writer
 from tapegrad.transform.function import gradient, njit, value_alone
 from tapegrad.transform.recording import check
@@ -70,6 +71,7 @@ class Region:
         self.scalar: Any = None
         if len(program.outputs) == 1 and not program.outputs[0].shape:
             self.scalar = program.outputs[0].dtype.type
+        self._depending = depending(program)
         self._has_backward = False
         self._gradients: dict[tuple[int, ...], Any] = {}
 
@@ -79,12 +81,19 @@ class Region:
         They are tensors if an argument is one that requires grad.
         """
         args = [*map(as_given, leaves), *self.constants]
-        needs_record = any(map(is_tracked, leaves))
+        needs_record = any(self._depending) and any(map(is_tracked, leaves))
         if needs_record and not self._has_backward:
             check(self.function, tuple(args))  # the backward pass would raise it
             self._has_backward = True
-        found = (self.function if needs_record else self.value)(*args)
-        return self.typed(found)
+        if needs_record and self.scalar is None:  # of a number, the gradient is computed now
+            for leaf in leaves:
+                if isinstance(leaf, Tensor):
+                    check_savable(leaf)
+        if not needs_record:
+            return self.typed(self.value(*map(_untracked, args)))
+        found = self.typed(self.function(*args))
+        pairs = zip(found, self._depending, strict=True)
+        return [value if depends else _untracked(value) for value, depends in pairs]
 
     def typed(self, found: Any) -> list[Any]:
         """Return the results of compiled code as values of the right types."""
@@ -141,6 +150,11 @@ def as_given(leaf: Any) -> Any:
     if isinstance(leaf, np.ndarray):
         return leaf.item() if leaf.ndim == 0 else np.ascontiguousarray(leaf)
     return leaf.item() if isinstance(leaf, np.generic) else leaf
+
+
+def _untracked(value: Any) -> Any:
+    """Return a value of a compiled function as an array or number, if it is a tensor."""
+    return as_given(value._a) if isinstance(value, Tensor) else value
 
 
 def is_tracked(leaf: Any) -> bool:

@@ -12,9 +12,9 @@ from tapegrad.cuda.array import as_array, on_host
 from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.dispatch import apply_op, unwrap
 from tapegrad.eager.modes import MODE
-from tapegrad.eager.nodes import Body, Node, replaced
+from tapegrad.eager.nodes import Body, Node, OfTensors, replaced
 from tapegrad.eager.numeric import FUNCTIONS
-from tapegrad.eager.tensor import wrap
+from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.utils.scan import checkpoint_scan
 
 Run = Callable[[Body, Sequence[Any]], list[Any]]
@@ -42,12 +42,14 @@ def computed(node: Node, values: dict[Node, Any], run: Run) -> list[Any]:
         return [_ASSIGNMENTS[node.name](*args)]
     if node.op is None:
         assert node.compute is not None
+        given = args if isinstance(node.compute, OfTensors) else map(unwrap, args)
         with np.errstate(all="ignore"):
-            return [wrap(as_array(node.compute(*map(unwrap, args), **node.parameters)))]
-    result = apply_op(
-        node.op, (), dict(zip(node.op.arguments, args, strict=True)) | node.parameters
-    )
-    return [*result] if isinstance(result, (tuple, list)) else [result]
+            result = node.compute(*given, **node.parameters)
+    else:
+        given = dict(zip(node.op.arguments, args, strict=True))
+        result = apply_op(node.op, (), given | node.parameters)
+    parts = result if isinstance(result, (tuple, list)) else [result]
+    return [part if isinstance(part, Tensor) else wrap(as_array(part)) for part in parts]
 
 
 def _item_at(x: Any, places: Any) -> Any:

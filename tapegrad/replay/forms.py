@@ -36,6 +36,7 @@ _OPERATORS = {
     "subtract": "-",
     "multiply": "*",
     "divide": "/",
+    "floor_divide": "//",  # numba's function rounds the quotient first
     "power": "**",
     "equal": "==",
     "not_equal": "!=",
@@ -105,7 +106,7 @@ def is_outer_power(node: Node) -> bool:
     if node.name != "power" or not all(isinstance(arg, Node) for arg in node.args):
         return False
     x, y = node.args
-    if len(node.shape) != 2 or {node.dtype, x.dtype} != {FLOAT} or y.dtype not in (FLOAT, INTEGER):
+    if len(node.shape) != 2 or {node.dtype, x.dtype, y.dtype} != {FLOAT}:
         return False
     return x.shape == (node.shape[0], 1) and y.shape in (node.shape[1:], (1, node.shape[1]))
 
@@ -167,6 +168,8 @@ def _computed(node: Node, args: list[str]) -> str:
     name = node.name
     if name == "power" and isinstance(node.args[1], int) and node.args[1] < 0:
         args[1] = number(float(node.args[1]))  # division by zero gives inf
+    if name == "power" and isinstance(node.args[1], Node) and node.args[1].dtype == INTEGER:
+        args[1] = f"float({args[1]})"  # for the same reason
     if name in _OPERATORS:
         return f"{args[0]} {_OPERATORS[name]} {args[1]}"
     if name in _TESTS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import operator
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -343,6 +344,9 @@ class _OfItems:
         self.jitted = JittedFunction(over, (), ())
 
 
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
 def jit(
     function: Callable[..., Any] | None = None,
     *,
@@ -399,22 +403,31 @@ def jit(
     >>> tg.grad(loss)(w, x, y).round(4)
     array([ 0.3634, -0.3199])
     """
-    numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+    is_one = hasattr(static_argnums, "__index__")
+    numbers = [*map(operator.index, [static_argnums] if is_one else static_argnums)]  # type: ignore
     names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
 
     def made(function: Callable[..., Any]) -> Any:
         if not callable(function):
             raise TypeError(f"jit: expected a function, got {type(function).__name__}")
         if isinstance(function, JittedFunction):
-            return function
+            if not numbers and not names:
+                return function
+            more = made(function.function)
+            return JittedFunction(
+                function.function,
+                tuple(sorted({*more.static_argnums, *function.static_argnums})),
+                tuple(sorted({*more.static_argnames, *function.static_argnames})),
+            )
         if isinstance(function, Transformed):
             transform, (inner, *recipe) = function.__reduce__()
             if transform in _GRADIENTS:  # of the function that is recorded
                 return transform(made(inner), *recipe)
         try:
-            parameters = [*inspect.signature(function).parameters]
+            known = [*inspect.signature(function).parameters.values()]
         except (TypeError, ValueError):
-            parameters = []
+            known = []
+        parameters = [parameter.name for parameter in known if parameter.kind in _POSITIONAL]
         found = {n + len(parameters) if n < 0 else n for n in numbers}
         by_name = set(names)
         for name in names:

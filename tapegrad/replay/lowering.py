@@ -11,7 +11,7 @@ import numpy as np
 
 from tapegrad.eager.nodes import Node, replaced
 from tapegrad.ops.op import TABLE
-from tapegrad.replay.forms import BOOLEAN, FLOAT, FLOATS, Form, axes_of, form_of
+from tapegrad.replay.forms import BOOLEAN, FLOAT, FLOATS, INTEGER, Form, axes_of, form_of
 
 _FEW_TERMS = 4  # of an element of a product, up to which loops over the elements add them up
 _MOST_PRODUCTS = 20  # that are spelt out: each takes a dozen lines
@@ -30,6 +30,8 @@ def lowered(recorded: list[Node]) -> tuple[list[Node], dict[Node, Node]]:
     are_few = sum(map(_has_few_terms, recorded)) <= _MOST_PRODUCTS
     for node in recorded:
         node.args = replaced(node.args, same)
+        if node.name == "power":
+            node.args = _with_float_exponents(node)
         if form_of(node) is Form.MAP:
             node.args = _with_numbers(node)
         if node.name == "logsumexp" and _is_of_floats(node):
@@ -52,6 +54,15 @@ def lowered(recorded: list[Node]) -> tuple[list[Node], dict[Node, Node]]:
             continue
         same[node] = nodes[-1]
     return nodes, same
+
+
+def _with_float_exponents(node: Node) -> tuple[Any, ...]:
+    """Return what a power is computed from, with floats for exponents that are known integers."""
+    x, y = node.args
+    is_known = isinstance(y, Node) and y.name == "constant" and y.dtype == INTEGER
+    if node.dtype != FLOAT or not is_known:
+        return node.args
+    return x, Node("constant", y.example.astype(np.float64))
 
 
 def _with_numbers(node: Node) -> tuple[Any, ...]:

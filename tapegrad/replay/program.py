@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from tapegrad.eager.nodes import Body, Node, bodies_of, replaced
+from tapegrad.eager.numeric import PASSIVE
 from tapegrad.replay.lowering import lowered
+
+_WITHOUT_DERIVATIVES = frozenset([*PASSIVE, "stop_gradient"])
 
 
 class Program:
@@ -94,6 +98,20 @@ def simplified(
     return Program(nodes, inputs, outputs, {body: programs[body] for body in bodies})
 
 
+def depending(program: Program) -> list[bool]:
+    """Return which outputs have derivatives with respect to an argument."""
+    active = {node for node in program.inputs if node.dtype.kind in "fc"}
+    for node in program.nodes:
+        is_real = node.dtype is None or node.dtype.kind in "fc"
+        if (
+            is_real
+            and node.name not in _WITHOUT_DERIVATIVES
+            and not active.isdisjoint(node.inputs())
+        ):
+            active.add(node)
+    return [node in active for node in program.outputs]
+
+
 def _reached(outputs: Iterable[Node]) -> dict[Node, None]:
     """Return the nodes that some consist of, in the order in which they are found."""
     found: dict[Node, None] = {}
@@ -118,7 +136,7 @@ def key_of(value: Any) -> Any:
     """
     if isinstance(value, Node):
         return id(value)
-    if type(value) in (list, tuple):
+    if type(value) is list or isinstance(value, tuple):
         return (type(value), *map(key_of, value))
     if type(value) is dict:
         return tuple((name, key_of(item)) for name, item in value.items())
@@ -132,4 +150,10 @@ def key_of(value: Any) -> Any:
         hash(value)
     except TypeError:
         return object()
+    # parts that are equal may have other types, as 1, 1.0 and True have
+    if isinstance(value, frozenset):
+        return (type(value), value, frozenset(map(key_of, value)))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        parts = (getattr(value, field.name, None) for field in dataclasses.fields(value))
+        return (type(value), value, *map(key_of, parts))
     return (type(value), value)

@@ -94,6 +94,8 @@ class Recorded:
                 raise NotRecordedError("a number of Python beside arrays of other dtypes")
         with enable_grad(), record(self._device) as trace:
             inputs = [*map(_input, arguments.leaves)]
+            pairs = zip(inputs, arguments.leaves, strict=True)
+            trace.numbers |= {node for node, leaf in pairs if type(leaf) in (int, float, complex)}
             args, kwargs = arguments.with_leaves([*map(trace.tensor, inputs)])
             found = self.function(*args, **kwargs)
             if trace.failure is not None:
@@ -108,6 +110,9 @@ class Recorded:
                     outputs.append(trace.node_of(leaf))
                 elif isinstance(leaf, Tensor) and leaf._is_tracked:
                     raise NotRecordedError("a result is a tensor from outside that requires grad")
+                elif isinstance(leaf, Tensor):
+                    trace.captured.append(leaf)
+                    self._results.append((None, wrap(leaf._a.copy())))
                 else:
                     self._results.append((None, leaf))
         if not outputs:
@@ -245,7 +250,7 @@ def _kind(tensor: Tensor) -> Any:
 def _copied(constant: Any, device: str) -> Any:
     """Return a result that is the same in each call, in memory of its own on a device."""
     if isinstance(constant, Tensor):
-        return wrap(on_device_named(device, constant._a))
+        return wrap(on_device_named(device, constant._a.copy()))
     return constant.copy() if isinstance(constant, np.ndarray) else constant
 
 

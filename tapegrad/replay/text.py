@@ -219,8 +219,7 @@ class Text:
 
     def shape(self, shape: tuple[int, ...]) -> str:
         """Return the text of the shape of a new array."""
-        parts = map(self.extent, shape)
-        return f"({', '.join(parts)},)"
+        return f"({''.join(f'{self.extent(extent)}, ' for extent in shape).rstrip(' ')})"
 
     def empty(self, name: str, shape: tuple[int, ...], kind: str = "") -> str:
         """Return the line that makes an array of a shape (see `kind_of`)."""

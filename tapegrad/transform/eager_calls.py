@@ -117,10 +117,15 @@ def _with_leaf(values: list[Any], number: int) -> list[Any]:
     return [*values[:number], leaf, *values[number + 1 :]]
 
 
+def _zeros(like: Tensor) -> Tensor:
+    """Return zeros of the shape and dtype of a tensor."""
+    return tensor(np.zeros(like.shape, like.dtype))
+
+
 def _gradient(value: Any, leaf: Tensor, g: Tensor, given: tuple[Any, ...]) -> Any:
     """Return a gradient, which is recorded if one of the given values requires gradients."""
     if not value.requires_grad:
-        return leaf.detach() * 0.0
+        return _zeros(leaf)
     recorded = any(isinstance(v, Tensor) and v.requires_grad for v in given)
     return grad(value, leaf, g, create_graph=recorded, materialize_grads=True)[0]
 
@@ -139,7 +144,7 @@ def _jvp(of: Callable[..., Any], number: int) -> Callable[..., Any]:
         *values, z, t = given
         values = _with_leaf(values, number)
         # the vjp is linear in the cotangent: its vjp is the jvp
-        u = (z.detach() * 0.0).requires_grad_()
+        u = _zeros(z).requires_grad_()
         return _gradient(_gradient(of(*values), values[number], u, (u,)), u, t, given)
 
     return function

@@ -174,7 +174,7 @@ class CallFrame(RuleFrame):
         pairs = zip(self.active_, parents, strict=False)  # short lists of parents end with None
         numbers = tuple(k for k, parent in pairs if parent is not None and wanted(parent))
         rule = self.pullback(numbers)
-        gradients = rule(*self.given(owner), *self.complete(g))
+        gradients = rule(*self.given(owner), *map(_cloned, self.complete(g)))
         found = dict(zip(numbers, gradients, strict=True))
         return [found.get(k) for k in self.active_]
 
@@ -182,10 +182,15 @@ class CallFrame(RuleFrame):
         """Return the tangents of all outputs for those of the inputs, None for zeros."""
         args = self.given(owner)
         dots = [
-            wrap(np.zeros(args[k].shape, args[k].dtype)) if t is None else t
+            wrap(np.zeros(args[k].shape, args[k].dtype)) if t is None else t.clone()
             for k, t in zip(self.active_, given, strict=False)
         ]
         return _leaves(derivatives.pushforward(self.function, self.active_)(*args, *dots)[1])
+
+
+def _cloned(value: Any) -> Any:
+    """Return a copy of a tensor, which compiled code may write to: others may have its memory."""
+    return value.clone() if isinstance(value, Tensor) else value
 
 
 def _number(array: Any) -> Any:
@@ -349,7 +354,7 @@ class Recorded(Function):
         """Compute the cotangents of the tensors; they are recorded as well if requested."""
         args = _arguments(ctx)
         needed = tuple(k for k in ctx.positions if ctx.needs_input_grad[k + 1])
-        given = [g for g, is_real in zip(cotangents, ctx.real, strict=True) if is_real]
+        given = [_cloned(g) for g, is_real in zip(cotangents, ctx.real, strict=True) if is_real]
         rule = derivatives.pullback(ctx.function, needed, len(given), "gradients")
         found = rule(*args, *given)
         result: list[Any] = [None] * (len(args) + 1)
@@ -360,7 +365,7 @@ class Recorded(Function):
     @staticmethod
     def jvp(ctx: Any, _: None, *tangents: Any) -> Any:
         """Compute the tangents of the results; they are recorded as well if requested."""
-        given = [tangents[k] for k in ctx.positions]
+        given = [_cloned(tangents[k]) for k in ctx.positions]
         rule = derivatives.pushforward(ctx.function, ctx.positions)
         found = _leaves(rule(*_arguments(ctx), *given)[1])
         return tuple(t if real else None for t, real in zip(found, ctx.real, strict=True))

@@ -47,6 +47,8 @@ class _Site:
         The names that may share elements with it.
     is_only
         Whether no other statement assigns the name of the array.
+    later
+        The names that are live after the block.
     """
 
     node: ast.stmt
@@ -56,6 +58,7 @@ class _Site:
     shape: Index
     names: set[str]
     is_only: bool
+    later: set[str]
 
     @property
     def place(self) -> int:
@@ -140,7 +143,8 @@ class _Removal:
                 array, call = target.id, node.value
                 if shape := self.extents.of_zeros(call):
                     names, is_only = self.flow.reached([array]), array in self.extents.once
-                    yield _Site(node, call, body, array, shape, names, is_only), loop
+                    later = self.live_after[id(body[-1])]
+                    yield _Site(node, call, body, array, shape, names, is_only, later), loop
 
     def touching(self, site: _Site) -> list[int]:
         """Return the places of the statements after a site that may use elements of its array."""
@@ -164,7 +168,7 @@ class _Removal:
         """Whether nothing needs an array after the block that makes it."""
         if site.names & self.flow.held:
             return False
-        later = self.live_after[id(site.block[-1])]
+        later = site.later
         if isinstance(loop, (ast.For, ast.While)):
             later = later | live(loop.body, set())
         return not site.names & later
