@@ -42,6 +42,8 @@ def tree(value: Any, what: str) -> tuple[list[Any], Build]:
     ImportError
         If it is a container and optree is not installed.
     """
+    if isinstance(value, collections.OrderedDict):
+        return _of_ordered_dict(value, what)
     if not isinstance(value, CONTAINERS) and value is not None:
         if isinstance(value, _LEAVES) or not _is_inner(value):
             return [value], lambda leaves: leaves[0]
@@ -54,10 +56,29 @@ def tree(value: Any, what: str) -> tuple[list[Any], Build]:
             f"{what} is a {type(value).__name__}: nested arguments and results need optree; "
             "install it with: pip install 'tapegrad[pytree]'"
         ) from None
-    items, spec = optree.tree_flatten(value, namespace=NAMESPACE)
+    items, spec = optree.tree_flatten(value, _is_ordered_dict, namespace=NAMESPACE)
     if len(items) == 1 and items[0] is value:  # of a user class that is not registered
         return [value], lambda leaves: leaves[0]
     return _joined(items, what, lambda new: optree.tree_unflatten(spec, new))
+
+
+def _is_ordered_dict(value: Any) -> bool:
+    return isinstance(value, collections.OrderedDict)
+
+
+def _of_ordered_dict(value: Any, what: str) -> tuple[list[Any], Build]:
+    """Return the leaves of an ordered dict in the order in which other dicts have theirs.
+
+    So those with equal keys have equal structures, as dicts have.
+    """
+    keys, kind = [*value], type(value)
+    leaves, inner = tree(dict(value), what)
+
+    def build(new: list[Any]) -> Any:
+        made = inner(new)
+        return kind((key, made[key]) for key in keys)
+
+    return leaves, build
 
 
 def _of_dataclass(value: Any, what: str) -> tuple[list[Any], Build]:

@@ -9,6 +9,7 @@ import optree
 import pytest
 
 import tapegrad as tg
+from tapegrad.pytrees import tree
 
 A = np.array([1.0, 2.0])
 Pair = collections.namedtuple("Pair", "a b")
@@ -226,3 +227,72 @@ class TestComplexArguments:
             tg.hessian(self.power)(self.Z)
         found = tg.jacobian(lambda z: tg.view_as_real(z * z))(self.Z)
         assert found.shape == (2, 2, 2)
+
+
+# -- the order of leaves ---------------------------------------------------------------------------
+
+
+def ordered(**parts):
+    return collections.OrderedDict(parts)
+
+
+class Named(collections.OrderedDict):
+    """A subclass."""
+
+
+V = np.array([1.0, 2.0, 3.0])
+STATE = ordered(b=V, a=10.0 * V)
+
+
+@pytest.mark.parametrize("kind", [dict, collections.OrderedDict, Named])
+def test_leaves_of_dicts_do_not_depend_on_the_order_of_keys(kind):
+    leaves, build = tree(kind(b=1.0, a=[2.0, ordered(d=3.0, c=4.0)]), "")
+    assert leaves == [2.0, 4.0, 3.0, 1.0]
+    found = build([20.0, 40.0, 30.0, 10.0])
+    assert type(found) is kind
+    assert found == kind(b=10.0, a=[20.0, ordered(d=30.0, c=40.0)])
+
+
+@pytest.mark.parametrize("transformed", [lambda f: f, tg.jit])
+def test_cotangents_and_tangents_belong_to_keys(transformed):
+    def function(s):
+        return ordered(y=2.0 * s["b"], x=3.0 * s["a"])
+
+    _, pull = tg.vjp(transformed(function), STATE)
+    along = tg.jvp(transformed(function))
+    square = tg.hvp(transformed(lambda s: tg.sum(s["a"] ** 2) + tg.sum(s["b"] ** 3)))
+    for kind in (dict, collections.OrderedDict):
+        (found,) = pull(kind(x=0.0 * V, y=V))
+        np.testing.assert_array_equal(found["b"], 2.0 * V)
+        np.testing.assert_array_equal(found["a"], 0.0 * V)
+        _, dots = along(STATE, kind(a=0.0 * V, b=V))
+        np.testing.assert_array_equal(dots["y"], 2.0 * V)
+        np.testing.assert_array_equal(dots["x"], 0.0 * V)
+        product = square(STATE, kind(a=0.0 * V, b=V))
+        np.testing.assert_allclose(product["b"], 6.0 * V * V)
+        np.testing.assert_array_equal(product["a"], 0.0 * V)
+
+
+def stepped(s):
+    return ordered(b=2.0 * s["b"], a=s["a"] + 1.0)
+
+
+LOOPS = {
+    "fori_loop": lambda s: tg.fori_loop(0, 3, lambda i, s: stepped(s), s),
+    "scan": lambda s: tg.scan(lambda s, e: (stepped(s), None), s, np.ones(3))[0],
+    "while_loop": lambda s: tg.while_loop(lambda s: tg.sum(s["b"]) < 40.0, stepped, s),
+    "cond": lambda s: tg.cond(tg.sum(s["b"]) > 0.0, stepped, lambda s: s, s),
+    "switch": lambda s: tg.switch(1, [lambda s: dict(s), stepped], s),
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+@pytest.mark.parametrize("kind", [dict, collections.OrderedDict])
+def test_states_belong_to_keys(name, kind):
+    def total(x):
+        found = LOOPS[name](kind(b=x, a=10.0 * x))
+        return tg.sum(found["a"]) * 100.0 + tg.sum(found["b"])
+
+    expected = total(tg.tensor(V)).item()
+    assert expected > 6000.0
+    assert tg.jit(total)(V) == pytest.approx(expected)
