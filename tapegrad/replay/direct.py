@@ -15,11 +15,13 @@ import numpy as np
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.replay.arguments import Arguments
-from tapegrad.replay.compiled import Region, as_tensors
+from tapegrad.replay.compiled import Region, as_tensors, is_tracked
 from tapegrad.replay.recorded import Recorded
 
 _STATIC = (bool, str, type(None))
 _NUMBERS = (float, int, complex)
+_TRACKED = "tracked"  # a tensor whose use is recorded
+_INFERENCE = "inference"  # a tensor that cannot be saved for a backward pass
 
 
 class DirectCall:
@@ -40,6 +42,7 @@ class DirectCall:
         self._region = region
         self._arguments = arguments.without_leaves()
         self._has_tensors = arguments.has_tensors
+        self._is_tracked = any(map(is_tracked, arguments.leaves))
         self._is_value = recorded.is_single and not recorded.shares
         self._gradients: dict[Any, Any] = {}
 
@@ -54,6 +57,8 @@ class DirectCall:
     def value(self, leaves: Sequence[Any]) -> Any:
         """Return the results."""
         region = self._region
+        if self._is_tracked:
+            return self._recorded.finished(region(leaves), True)
         found = region.value(*leaves, *region.constants)
         if not self._is_value:
             return self._recorded.finished(region.typed(found), self._has_tensors)
@@ -102,8 +107,8 @@ def key_and_leaves(
     """Return what tells arguments from others, and what compiled code takes for them.
 
     Arguments with equal keys have equal keys as `Arguments`, too. The key is None if some need a
-    closer look: arrays that are not contiguous, tensors whose use is recorded, and instances of
-    classes. It is for plain modes (`MODE.is_plain`).
+    closer look: arrays that are not contiguous, and instances of classes. It is for plain modes
+    (`MODE.is_plain`).
 
     Parameters
     ----------
@@ -138,10 +143,16 @@ def _add(value: Any, key: list[Any], leaves: list[Any], is_argument: bool = True
     """Add a value to a key, and its leaves to others; return whether that suffices."""
     kind = type(value)
     if kind is Tensor:
+        array = value._a
         if value._own is not None and MODE.recording:
-            return False
-        key.append(Tensor)
-        value = value._a
+            if type(array) is not np.ndarray or not array.flags.c_contiguous:
+                return False
+            key.append((_TRACKED, array.shape, array.dtype))
+            leaves.append(value)
+            return True
+        meta = value._meta
+        key.append(Tensor if meta is None or not meta.inference else _INFERENCE)
+        value = array
         kind = type(value)
     if kind is np.ndarray:
         if not value.flags.c_contiguous:

@@ -85,6 +85,7 @@ def test_names_are_told_from_values():
         key_and_leaves(({"b": x, "a": x},), {}, (), ()),
         key_and_leaves((tg.tensor(x), x), {}, (), ()),
         key_and_leaves((x, tg.tensor(x)), {}, (), ()),
+        key_and_leaves((tg.tensor(x, requires_grad=True), x), {}, (), ()),
     ]
     assert len({key for key, _ in keys}) == len(keys)
 
@@ -94,7 +95,7 @@ def test_names_are_told_from_values():
     [
         np.ones((2, 3)).T, np.ones(4)[::2], np.ones(2).view(np.matrix), Pair(1.0, 2.0),
         Point(np.ones(2)), {1: 2.0}, [True], {"a": None}, np.sin, object(),
-        tg.tensor(1.0, requires_grad=True),
+        tg.tensor(np.ones((2, 3)), requires_grad=True).T,
     ],
     ids=lambda value: type(value).__name__,
 )  # fmt: skip
@@ -182,3 +183,28 @@ def test_arguments_are_not_kept():
         del first, second
         gc.collect()
         assert [value() for value in alive] == [None, None]
+
+
+@pytest.mark.compiled
+def test_tensors_whose_use_is_recorded():
+    jitted = tg.jit(lambda x, w: (x * w, tg.sum(tg.sin(x) * w)))
+    x = np.array([1.0, 2.0, 3.0])
+    for _ in range(3):  # the first call looks at what was recorded
+        s, w = tg.tensor(x, requires_grad=True), tg.tensor(x)
+        product, total = jitted(s, w)
+        (tg.sum(product) + total).backward()
+        np.testing.assert_allclose(s.grad, x + np.cos(x) * x)
+        with tg.no_grad():
+            assert not jitted(s, w)[0].requires_grad
+        assert not jitted(s.detach(), w)[0].requires_grad
+        half = tg.tensor(0.5, requires_grad=True)
+        jitted(half, w)[1].backward()
+        assert half.grad.item() == pytest.approx(np.cos(0.5) * 6.0)
+        twice = (s * 2.0)[:]
+        (g,) = tg.autograd.grad(jitted(twice, w)[1], twice, create_graph=True)
+        (h,) = tg.autograd.grad(tg.sum(g), s)
+        np.testing.assert_allclose(h, -2.0 * np.sin(2.0 * x) * x)
+    with tg.inference_mode():
+        given = tg.tensor(x)
+    with pytest.raises(RuntimeError, match="Inference tensors"):
+        jitted(s, given)
