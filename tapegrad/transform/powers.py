@@ -29,7 +29,8 @@ def outer_power(x, y, z):
     x, y
         Numbers and exponents, arrays of one dimension.
     z
-        A matrix in C order, which shares no memory with the others.
+        A matrix in C order, which shares no memory with the others; it may have more rows and
+        columns, which stay as they are.
     """
     count = y.size
     is_falling = count > 1 and y[0] > y[-1]
@@ -45,7 +46,7 @@ def outer_power(x, y, z):
             z[i, j] = vector_math.pow(x[i], exponents[j])
         if first < count:
             start = 1.0 if begin == 0.0 else vector_math.pow(x[i], begin)
-            _chain(start, squares[:, i], scales[i], low, z[i, first:])
+            _chain(start, squares[:, i], scales[i], low, z[i, first:count])
         if is_falling:
             for j in range(count // 2):
                 z[i, j], z[i, count - 1 - j] = z[i, count - 1 - j], z[i, j]

@@ -68,6 +68,20 @@ def test_values_are_those_of_numpy(name, dtype):
     assert np.all(signs | np.isnan(expected))
 
 
+@pytest.mark.parametrize("count", [3, 31, 32, 33, 64, 70])
+def test_rows_and_columns_that_stay(count):
+    @numba.njit
+    def fill(x, y, z):
+        powers.outer_power(x, y, z)
+
+    x, y, z = RNG.uniform(size=4), np.arange(float(count)), np.zeros((6, 80))
+    for exponents in (y, y[::-1].copy()):
+        fill(x, exponents, z)
+        np.testing.assert_allclose(z[:4, :count], x[:, None] ** exponents, rtol=1e-14)
+        assert not z[4:].any()
+        assert not z[:, count:].any()
+
+
 def test_accuracy():
     x = np.concatenate([RNG.uniform(0.5, 1.5, 20), -RNG.uniform(0.9, 1.1, 20)])
     found = table(x, np.arange(300.0))
@@ -96,6 +110,16 @@ def polynomial(c, t, k):
     return np.sum(np.sin(np.dot(z, c)))
 
 
+@tg.njit
+def part(c, t, k):
+    z = np.zeros((t.size + 2, k.size + 40))
+    n, m = t.size, k.size
+    for i in range(n):
+        for j in range(m):
+            z[i, j] = t[i] ** k[j]
+    return np.sum(c) * z[1, 2] + 3.0 * np.sum(z * z)
+
+
 C, T = RNG.normal(size=40), np.concatenate([[0.0, 1.0], RNG.uniform(0.2, 1.0, 10)])
 
 
@@ -112,6 +136,15 @@ def test_gradients(k, argnums):
     other = tg.grad(lambda c, t: tg.sum(tg.sin((t[:, None] ** k) @ c)), argnums)(C, T)
     np.testing.assert_allclose(own, other, rtol=1e-9, atol=1e-12)
     assert is_call(polynomial, argnums, C, T, k)
+
+
+@pytest.mark.compiled
+def test_parts_of_larger_matrices():
+    k = np.arange(40.0)
+    check_grads(lambda c, t: part(c, t, k), [C, T[2:]])
+    expected = part.py_func(C, T, k)
+    assert tg.value_and_grad(part)(C, T, k)[0] == pytest.approx(expected)
+    assert is_call(part, 0, C, T, k)
 
 
 @tg.njit
