@@ -130,6 +130,28 @@ def structure(value: Any) -> Any:
     return (type(value), len(tree(value, "")[0])) if _is_inner(value) else value is None
 
 
+def settings_of(value: Any) -> Any:
+    """Return what is equal for pytrees whose instances of dataclasses have equal settings."""
+    if isinstance(value, dict):
+        return {key: settings_of(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return tuple(map(settings_of, value))
+    if not _is_inner(value) or _is_registered(value):
+        return None
+    parts = _parts(value)
+    fields = {f.name: getattr(value, f.name, None) for f in dataclasses.fields(value)}
+    return (
+        type(value),
+        {n: settings_of(v) if n in parts else _comparable(v) for n, v in fields.items()},
+    )
+
+
+def _comparable(setting: Any) -> Any:
+    if isinstance(setting, np.ndarray):
+        return setting.shape, setting.dtype.str, setting.tobytes()
+    return type(setting), setting
+
+
 def arranged(like: Any, value: Any) -> Any:
     """Return a pytree with the keys of its dicts in the order of those of another one."""
     if isinstance(value, dict):

@@ -20,7 +20,7 @@ from tapegrad.eager.traced_control import (
     numbers_among,
     recorded_body,
 )
-from tapegrad.pytrees import Build, arranged, structure, tree
+from tapegrad.pytrees import Build, arranged, settings_of, structure, tree
 
 _ATTEMPTS = 4  # at the dtypes of a state that starts with integers
 
@@ -68,6 +68,7 @@ def recorded_for(
     def body(*values: Any) -> list[Any]:
         after, outputs = function(values[:count], *values[count:])
         check_state(state, after, f"{name}: the step")
+        _check_settings(state, after, name)
         return [*tree(arranged(state, after), name)[0], *outputs]
 
     others = [index_of_loop(*bounds), *(array.example[0] for array in arrays)]
@@ -158,6 +159,7 @@ def recorded_while(test: Callable[[Any], Any], step: Callable[[Any], Any], state
     def body(*leaves: Any) -> list[Any]:
         after = step(build([*leaves]))
         check_state(state, after, "while_loop: the step")
+        _check_settings(state, after, "while_loop")
         return tree(arranged(state, after), "while_loop")[0]
 
     def tested(*leaves: Any) -> list[Any]:
@@ -171,6 +173,12 @@ def recorded_while(test: Callable[[Any], Any], step: Callable[[Any], Any], state
     found = add_block("while_loop", args, (tests.body, made.body), examples, shared)
     note_numbers(numbers, made.body.outputs, found)
     return build(found)
+
+
+def _check_settings(before: Any, after: Any, name: str) -> None:
+    """Raise if instances of dataclasses differ in what a recording takes for constant."""
+    if settings_of(before) != settings_of(after):
+        raise NotRecordedError(f"{name}: a field that is no array and no float changes")
 
 
 def _order(array: np.ndarray) -> tuple[int, ...]:
@@ -206,6 +214,7 @@ def recorded_switch(
                 f"{name}: function {k} returns a result of another structure, shape or dtype than "
                 "function 0"
             )
+        _check_settings(results[0][0], results[k][0], name)
         for pair in zip(made[0].body.outputs, own.body.outputs, strict=True):
             if len({_order(node.example) for node in pair}) > 1:
                 # whether reshape makes a view or a copy depends on which branch is taken

@@ -334,7 +334,10 @@ def _histogram(
 ) -> Any:
     """Return the counts, which are constant, and the edges, which depend on the range."""
     if _requires_grad((weights,)):
-        remedy = "np.bincount(np.digitize(x, edges[1:-1]), weights, edges.size - 1)"
+        remedy = (
+            "np.bincount(np.digitize(x, edges[1:-1]), weights, edges.size - 1) for edges around "
+            "all of x"
+        )
         raise _refuse("numpy.histogram with the `weights`", f"use {remedy}, or detach() them")
     number = unwrap(bins)
     counts, values = np.histogram(unwrap(a), number, unwrap(range), weights=unwrap(weights))

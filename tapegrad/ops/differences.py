@@ -83,7 +83,10 @@ def _slope(x: Any, spacing: Any, axis: int, edge_order: int) -> Any:
     steps = in_precision_of(x, steps)
     slopes = (x[..., 1:] - x[..., :-1]) / steps
     before, behind = steps[:-1], steps[1:]
-    inside = (behind * slopes[..., :-1] + before * slopes[..., 1:]) / (before + behind)
+    if rank(spacing) == 0:  # without the element between, which may be large or not finite
+        inside = (x[..., 2:] - x[..., :-2]) / (before + behind)
+    else:
+        inside = (behind * slopes[..., :-1] + before * slopes[..., 1:]) / (before + behind)
     first, last = slopes[..., :1], slopes[..., -1:]
     if edge_order == 2:
         first = first + (slopes[..., :1] - slopes[..., 1:2]) * steps[0] / (steps[0] + steps[1])
@@ -126,11 +129,22 @@ def interp(x, xp, fp, left=None, right=None, period=None):
         inside = fp[0] + 0.0 * x
     else:
         k = np.clip(np.searchsorted(points, at, side="right") - 1, 0, points.size - 2)
-        inside = fp[k] + (fp[k + 1] - fp[k]) / (xp[k + 1] - xp[k]) * (x - xp[k])
+        with np.errstate(invalid="ignore"):
+            inside = _on_pieces(x, xp, fp, k)
+            # beside infinite values, as in NumPy: the points themselves
+            is_point = (points[k] == at) | (fp[k] == fp[k + 1])
+            inside = where(np.isnan(inside) & is_point, fp[k], inside)
     below = fp[0] if left is None else left
     above = fp[-1] if right is None else right
     inside = where(at == points[-1], fp[-1], where(np.isnan(at), np.nan, inside))
     return where(at < points[0], below, where(at > points[-1], above, inside))
+
+
+def _on_pieces(x: Any, xp: Any, fp: Any, k: Any) -> Any:
+    """Interpolate on the pieces with some numbers, from the other end where the first gives nan."""
+    slope = (fp[k + 1] - fp[k]) / (xp[k + 1] - xp[k])
+    first = fp[k] + slope * (x - xp[k])
+    return where(np.isnan(first), fp[k + 1] + slope * (x - xp[k + 1]), first)
 
 
 @composite
@@ -145,7 +159,9 @@ def convolve(a, v, mode="full"):
     zeros = np.zeros(m - 1, dtype_of(a))
     padded = concatenate([zeros, a, zeros], 0) if m > 1 else a
     windows = np.arange(n + m - 1)[:, None] + np.arange(m)
-    full = reduction.sum(padded[windows] * flip(v), axis=-1)
+    # infinite factors of the zeros beside the array would make nan
+    factors = where((windows >= m - 1) & (windows < n + m - 1), flip(v), 0.0)
+    full = reduction.sum(padded[windows] * factors, axis=-1)
     if mode == "full":
         return full
     if mode == "same":

@@ -14,7 +14,7 @@ from tapegrad.autograd.engine.mutated import saved_arrays
 from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Tensor, wrap
-from tapegrad.pytrees import Build, structure, tree
+from tapegrad.pytrees import Build, settings_of, structure, tree
 from tapegrad.tape.avals import DIFFERENTIABLE
 from tapegrad.tape.layout import LEAF_CLOCK, OWN_SLOT
 from tapegrad.tape.owner import Owner, notes_of
@@ -45,7 +45,8 @@ def leaf_tensors(value: Any, what: str) -> tuple[list[Tensor], Build]:
 
 def structure_of(value: Any) -> Any:
     """Return a value equal for states of equal structure; it is false for a single array."""
-    return False if isinstance(value, (Tensor, np.ndarray)) else structure(value)
+    found = False if isinstance(value, (Tensor, np.ndarray)) else structure(value)
+    return (found, settings_of(value)) if found else False
 
 
 def is_passive(tensor: Tensor) -> bool:
@@ -103,7 +104,8 @@ class Loop:
         tensors, _ = leaf_tensors(found, f"{NAME}: the result of step")
         if structure_of(found) != self.structure:
             raise ValueError(
-                f"{NAME}: step {i} returned a state of another structure than it was given"
+                f"{NAME}: step {i} returned a state of another structure than it was given, or "
+                "with other values in fields of a dataclass that are neither arrays nor floats"
             )
         kinds = [(t.shape, t.dtype) for t in tensors]
         if kinds != self.kinds:

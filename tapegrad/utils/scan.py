@@ -392,10 +392,10 @@ def _recorded(run: _Run, given: Sequence[Tensor]) -> tuple[list[Tensor], list[Te
     copies = [FUNCTIONS["positive"](t) if t._own is not None else t for t in given]
     count = run.count
     state, args, total = copies[:count], run.loop.arguments(copies[count:]), 0
-    # the same records as those of single steps, in which every state requires grad
-    state = [t.detach().requires_grad_() if is_passive(t) else t for t in state]
     for i in range(run.n):
-        clock, before = TAPE.next_slot()[1], state
+        # the same records as those of single steps, in which every state requires grad
+        before = [t.detach().requires_grad_() if is_passive(t) else t for t in state]
+        clock = TAPE.next_slot()[1]
         state = run.loop.call(i, before, args)
         if not (i and run.loop.is_compiled):
             total += digest(i, before, state, clock)

@@ -58,3 +58,27 @@ def test_no_differences():
     assert found.tolist() == np.diff(x.detach().numpy(), 0, prepend=5.0, append=7.0).tolist()
     found.sum().backward()
     assert x.grad.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("x", [[1.0, 1e20, 2.0, 3.0], [1.0, np.nan, 2.0], [1.0, np.inf, 2.0, 3.0]])
+def test_central_differences_leave_out_the_element_between(x):
+    np.testing.assert_array_equal(tg.gradient(tg.tensor(x)), np.gradient(x))
+
+
+@pytest.mark.parametrize("v", [[np.nan, 1.0], [np.inf, 1.0], [1.0, -np.inf]])
+def test_zeros_beside_an_array_are_not_multiplied(v):
+    for x in ([1.0, 2.0, 3.0], [3.0, np.inf, 1.0]):
+        for mode in ("full", "same", "valid"):
+            for own, other in ((tg.convolve, np.convolve), (tg.correlate, np.correlate)):
+                with np.errstate(invalid="ignore"):
+                    found, expected = own(tg.tensor(x), v, mode), other(x, v, mode)
+                np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    "fp", [[0.0, 1.0, np.inf], [np.inf, 1.0, 0.0], [0.0, np.inf, 1.0], [np.inf, np.inf, 0.0]]
+)
+def test_interpolation_beside_infinite_values(fp):
+    x = np.array([0.0, 0.25, 0.5, 0.75, 1.0])
+    expected = np.interp(x, [0.0, 0.5, 1.0], fp)
+    np.testing.assert_array_equal(tg.interp(tg.tensor(x), [0.0, 0.5, 1.0], fp), expected)

@@ -139,6 +139,50 @@ def test_gradient_through_a_write_to_the_outputs_of_a_scan():
     check(program, X)
 
 
+# -- fields of dataclasses that change --------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Counted:
+    x: object
+    count: int = 0
+
+
+def stepped(s):
+    return Counted(s.x * 1.5, s.count + 1)
+
+
+COUNTING = {
+    "scan": lambda x: tg.scan(lambda s, _: (stepped(s), None), Counted(x), length=3)[0],
+    "fori_loop": lambda x: tg.fori_loop(0, 3, lambda i, s: stepped(s), Counted(x)),
+    "while_loop": lambda x: tg.while_loop(lambda s: tg.sum(s.x) < 6.0, stepped, Counted(x)),
+    "cond": lambda x: tg.cond(
+        tg.sum(x) > 10.0, lambda x: Counted(x, 1), lambda x: Counted(x, 5), x
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COUNTING)
+def test_fields_that_loops_and_branches_change(name):
+    def total(x):
+        found = COUNTING[name](x)
+        return tg.sum(found.x) * found.count
+
+    x = np.ones(2)
+    assert total(tg.tensor(x)).item() > 9.0
+    assert tg.jit(total)(x) == total(tg.tensor(x)).item()
+    assert_equal(tg.grad(tg.jit(total))(x), tg.grad(total)(x))
+
+
+def test_fields_that_a_step_with_checkpoints_changes_are_refused():
+    for run in (
+        lambda x: tg.scan(lambda s, _: (stepped(s), None), Counted(x), length=3, memory=1),
+        lambda x: tg.checkpoint_scan(lambda i, s: stepped(s), Counted(x), 3, memory=1),
+    ):
+        with pytest.raises(ValueError, match="fields of a dataclass"):
+            run(np.ones(2))
+
+
 # -- what a recording is for -----------------------------------------------------------------------
 
 

@@ -148,6 +148,38 @@ def test_parts_of_larger_matrices():
 
 
 @tg.njit
+def counted(x, y, c, rows, columns):
+    z = np.zeros((max(rows, 0), y.size))
+    for i in range(rows):
+        for j in range(columns):
+            z[i, j] = x[i] ** y[j]
+    return c * np.sum(z)
+
+
+@pytest.mark.compiled
+def test_counts_of_rows_and_columns():
+    gradient = tg.value_and_grad(counted, 2)
+    for rows, columns in ((-1, 5), (3, -1), (0, 5), (3, 0), (2, 3), (12, 40)):
+        expected = counted.py_func(T, np.arange(40.0), 2.0, rows, columns)
+        value, own = gradient(T, np.arange(40.0), 2.0, rows, columns)
+        assert (value, own) == pytest.approx((expected, expected / 2.0))
+    assert is_call(counted, 2, T, np.arange(40.0), 2.0, 1, 1)
+
+
+@tg.njit
+def of_itself(c, t, k):
+    z = np.zeros((t.size, k.size))
+    n, m = z.shape
+    for i in range(n):
+        for j in range(m):
+            z[i, j] = z[i, 0] ** k[j]
+    for i in range(n):
+        for j in range(m):
+            z[i, j] = t[i] ** z[0, j]
+    return np.sum(np.dot(z, c))
+
+
+@tg.njit
 def read_later(c, t, k):
     z = np.empty((t.size, k.size))
     a = 0.0
@@ -180,7 +212,7 @@ def checked(c, t, k):
 
 
 @pytest.mark.compiled
-@pytest.mark.parametrize("function", [read_later, in_place, checked])
+@pytest.mark.parametrize("function", [read_later, in_place, of_itself, checked])
 def test_loops_that_stay(function):
     k = np.arange(40.0)
     check_grads(lambda c: function(c, T, k), [C])

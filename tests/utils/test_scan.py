@@ -530,3 +530,18 @@ class TestDualTensors:
             found = grad(y, (x, rate), forward_ad.make_dual(tg.ones(3), v))
             tangents = tuple(forward_ad.unpack_dual(g).tangent.numpy() for g in found)
         agree(tangents, pull(v))
+
+
+def test_second_derivatives_where_a_state_becomes_constant():
+    def step(s, _):
+        return {"q": tg.tanh(s["b"]), "b": tg.ones(2) * 0.5}, None
+
+    def total(x, **options):
+        s, _ = tg.scan(step, {"q": x, "b": 2.0 * x}, length=2, **options)
+        return tg.sum(s["q"]) * tg.sum(x)
+
+    x = np.ones(2)
+    expected = tg.hvp(total)(x, x)
+    for memory in (1, 2):
+        found = tg.hvp(lambda x, memory=memory: total(x, memory=memory))(x, x)
+        np.testing.assert_allclose(found, expected)

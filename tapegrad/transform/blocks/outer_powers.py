@@ -39,7 +39,8 @@ class Element:
 
     def all(self, count: str) -> str:
         """Return the text of as many elements of a row or column."""
-        parts = [part if part == "0" else f":{count}" for part in self.index]
+        stop = count if count.isdigit() else f"max({count}, 0)"
+        parts = [part if part == "0" else f":{stop}" for part in self.index]
         return f"{self.array}[{', '.join(parts)}]"
 
 
@@ -155,6 +156,8 @@ def _element(value: ast.expr | None, *indices: list[str]) -> Element | None:
 def _is_known(power: OuterPower, facts: Facts) -> bool:
     """Whether the arrays have types that there is a function for."""
     elements = (power.base, power.exponents, power.result)
+    if power.result.array in (power.base.array, power.exponents.array):
+        return False
     kinds = [facts.kind(element.array) for element in elements]
     if not all(map(is_array, kinds)):
         return False
