@@ -139,7 +139,7 @@ def test_gradient_through_a_write_to_the_outputs_of_a_scan():
     check(program, X)
 
 
-# -- fields of dataclasses that change --------------------------------------------------------------
+# -- fields of dataclasses that change -------------------------------------------------------------
 
 
 @dataclasses.dataclass
