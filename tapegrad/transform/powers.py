@@ -42,14 +42,22 @@ def outer_power(x, y, z):
     squares, scales = _squares(x), _scales(x, (count - first) // _WIDTH)
     low = np.empty(_WIDTH)
     for i in range(x.size):
-        for j in range(first):
-            z[i, j] = vector_math.pow(x[i], exponents[j])
+        if first > 0 or begin != 0.0:
+            some = min(first + 1, count)
+            _compute_each(x[i], exponents[:some], z[i, :some])
         if first < count:
-            start = 1.0 if begin == 0.0 else vector_math.pow(x[i], begin)
+            start = 1.0 if begin == 0.0 else z[i, first]
             _chain(start, squares[:, i], scales[i], low, z[i, first:count])
         if is_falling:
             for j in range(count // 2):
                 z[i, j], z[i, count - 1 - j] = z[i, count - 1 - j], z[i, j]
+
+
+@jit
+def _compute_each(base, exponents, row):
+    """Compute powers one by one; a function of its own, since its loop takes long to compile."""
+    for j in range(exponents.size):
+        row[j] = vector_math.pow(base, exponents[j])
 
 
 @jit
@@ -77,7 +85,8 @@ def _head(x):
 def _squares(x):
     """Return numbers and their powers 2, 4, 8 and 16, rounded from pairs of doubles."""
     found, rests = empty((5, x.size)), np.zeros(x.size)
-    found[0] = x
+    for i in range(x.size):  # numba takes a second for an assignment of arrays
+        found[0, i] = x[i]
     for k in range(4):
         high, squares = found[k], found[k + 1]
         for i in range(x.size):
@@ -97,9 +106,12 @@ def _squares(x):
 def _scales(x, count):
     """Return the powers 32, 64, 96, ... of numbers."""
     found = empty((x.size, count))
-    for i in range(x.size):
-        for k in range(count):
-            found[i, k] = vector_math.pow(x[i], _WIDTH * (k + 1.0))
+    exponents = np.empty(count)
+    for k in range(count):
+        exponents[k] = _WIDTH * (k + 1.0)
+    if count > 0:
+        for i in range(x.size):
+            _compute_each(x[i], exponents, found[i])
     return found
 
 
