@@ -138,18 +138,14 @@ def settings_of(value: Any) -> Any:
         return tuple(map(settings_of, value))
     if not _is_inner(value) or _is_registered(value):
         return None
-    parts = _parts(value)
-    fields = {f.name: getattr(value, f.name, None) for f in dataclasses.fields(value)}
-    return (
-        type(value),
-        {n: settings_of(v) if n in parts else _comparable(v) for n, v in fields.items()},
-    )
+    parts = {name: settings_of(part) for name, part in _parts(value).items()}
+    return type(value), parts, {n: _comparable(v) for n, v in _settings(value).items()}
 
 
 def _comparable(setting: Any) -> Any:
     if isinstance(setting, np.ndarray):
         return setting.shape, setting.dtype.str, setting.tobytes()
-    return type(setting), setting
+    return id(setting) if isinstance(setting, Tensor) else (type(setting), setting)
 
 
 def arranged(like: Any, value: Any) -> Any:
@@ -175,23 +171,26 @@ def exact_structure(value: Any) -> Any:
     if _is_registered(value):
         optree = sys.modules["optree"]
         return optree.tree_structure(value, namespace=NAMESPACE)
-    return _settings(value) if dataclasses.is_dataclass(value) else type(value)
+    if not dataclasses.is_dataclass(value):
+        return type(value)
+    parts = ((name, exact_structure(part)) for name, part in _parts(value).items())
+    return (type(value), *parts, *_settings(value).items())
 
 
-def _settings(value: Any) -> Any:
-    """Return what is equal for instances of a dataclass that differ in their leaves alone.
+def _settings(value: Any) -> dict[str, Any]:
+    """Return what an instance of a dataclass has besides its parts, by name.
 
-    Attributes that are no fields are settings, too, but for what is computed from the others.
+    Attributes that are no fields belong to it, but for what is computed from the others.
     """
-    parts = _parts(value)
-    names = [field.name for field in dataclasses.fields(value)]
-    kind = type(value)
-    for name in getattr(value, "__dict__", ()):
-        if name not in names:
-            if not isinstance(getattr(kind, name, None), functools.cached_property):
-                names.append(name)
-    values = ((name, getattr(value, name, None)) for name in names)
-    return (kind, *((n, exact_structure(v) if n in parts else v) for n, v in values))
+    parts, kind = _parts(value), type(value)
+    fields = {f.name: getattr(value, f.name, None) for f in dataclasses.fields(value)}
+    named = fields | getattr(value, "__dict__", {})
+    return {
+        name: setting
+        for name, setting in named.items()
+        if name not in parts
+        and not isinstance(getattr(kind, name, None), functools.cached_property)
+    }
 
 
 def _is_part(value: Any, annotation: Any) -> bool:

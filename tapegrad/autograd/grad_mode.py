@@ -143,6 +143,8 @@ class set_grad_enabled(_GradMode):
                 "set_grad_enabled(): argument 'enabled' (position 1) must be bool, not "
                 f"{type(mode).__name__}"
             )
+        if mode:
+            _refuse_recording("set_grad_enabled(True)")
         self.enabled = mode
         self._at_first = MODE.set_recording(self.enabled)
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.control_flow.checks import check_state, pair_of, truth_of
+from tapegrad.eager.nodes import layout_of
 from tapegrad.eager.traced import NotRecordedError, Traced
 from tapegrad.eager.traced_calls import checked
 from tapegrad.eager.traced_control import (
@@ -181,12 +182,6 @@ def _check_settings(before: Any, after: Any, name: str) -> None:
         raise NotRecordedError(f"{name}: a field that is no array and no float changes")
 
 
-def _order(array: np.ndarray) -> tuple[int, ...]:
-    """Return the axes of an array in the order in which they are in memory."""
-    axes = [k for k, extent in enumerate(array.shape) if extent > 1]
-    return tuple(sorted(axes, key=lambda k: -abs(array.strides[k])))
-
-
 def recorded_switch(
     name: str, which: Any, branches: tuple[Callable[..., Any], ...], operands: tuple[Any, ...]
 ) -> Any:
@@ -216,9 +211,11 @@ def recorded_switch(
             )
         _check_settings(results[0][0], results[k][0], name)
         for pair in zip(made[0].body.outputs, own.body.outputs, strict=True):
-            if len({_order(node.example) for node in pair}) > 1:
+            if len({layout_of(node.example) for node in pair}) > 1:
                 # whether reshape makes a view or a copy depends on which branch is taken
-                raise NotRecordedError(f"{name}: results whose axes are in different orders")
+                raise NotRecordedError(
+                    f"{name}: results whose elements are in different orders in memory"
+                )
     decides = node_of(which)
     if name == "switch":
         decides = checked(decides, len(branches))

@@ -59,6 +59,16 @@ class Node:
         return nodes_in((self.args, self.parameters))
 
 
+def layout_of(array: Any) -> tuple[int, ...] | None:
+    """Return the order of the axes of an array in memory, None if it is in C order without gaps.
+
+    New arrays that are computed from it have that order, too, and `reshape` may copy them.
+    """
+    if array.flags.c_contiguous:
+        return None
+    return tuple(np.argsort([-abs(stride) for stride in array.strides], kind="stable").tolist())
+
+
 class OfTensors:
     """A function that consists of ops: they are recorded, and differentiated, on tensors."""
 

@@ -160,7 +160,7 @@ def convolve(a, v, mode="full"):
     padded = concatenate([zeros, a, zeros], 0) if m > 1 else a
     windows = np.arange(n + m - 1)[:, None] + np.arange(m)
     # infinite factors of the zeros beside the array would make nan
-    factors = where((windows >= m - 1) & (windows < n + m - 1), flip(v), 0.0)
+    factors = where((windows >= m - 1) & (windows < n + m - 1), flip(v), 0)
     full = reduction.sum(padded[windows] * factors, axis=-1)
     if mode == "full":
         return full

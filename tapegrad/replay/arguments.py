@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.eager.batched import Batched
+from tapegrad.eager.nodes import layout_of
 from tapegrad.eager.tensor import Tensor
 from tapegrad.ops.op import refuse_masked
 from tapegrad.pytrees import Build, exact_structure, tree
@@ -88,7 +89,7 @@ class Arguments:
             self.parts.append((arg, 0, None))
             return
         if type(arg) is np.ndarray:
-            key.append((arg.shape, arg.dtype, _order(arg)))
+            key.append((arg.shape, arg.dtype, layout_of(arg)))
             self.leaves.append(arg)
             self.parts.append((None, 1, _only))
             return
@@ -98,11 +99,11 @@ class Arguments:
         for leaf in leaves:
             kind = type(leaf)
             if isinstance(leaf, Tensor):
-                order = None if type(leaf) is Batched else _order(leaf._a)
+                order = None if type(leaf) is Batched else layout_of(leaf._a)
                 key.append((leaf.shape, leaf.dtype, leaf.device, order))
             elif isinstance(leaf, np.ndarray):
                 refuse_masked(leaf)
-                key.append((leaf.shape, leaf.dtype, _order(leaf)))
+                key.append((leaf.shape, leaf.dtype, layout_of(leaf)))
             elif kind in (float, int, complex) or isinstance(leaf, np.generic):
                 key.append(kind)
             else:
@@ -154,13 +155,6 @@ class Arguments:
             made.append(build(leaves[start : start + count]))
             start += count
         return tuple(made)
-
-
-def _order(array: Any) -> Any:
-    """Return the order of the axes in memory: new arrays have it too, and reshape may copy them."""
-    if array.flags.c_contiguous:
-        return None
-    return tuple(np.argsort([-abs(stride) for stride in array.strides], kind="stable").tolist())
 
 
 def _only(leaves: list[Any]) -> Any:

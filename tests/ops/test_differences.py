@@ -82,3 +82,12 @@ def test_interpolation_beside_infinite_values(fp):
     x = np.array([0.0, 0.25, 0.5, 0.75, 1.0])
     expected = np.interp(x, [0.0, 0.5, 1.0], fp)
     np.testing.assert_array_equal(tg.interp(tg.tensor(x), [0.0, 0.5, 1.0], fp), expected)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.float32, np.float64, np.complex128])
+def test_convolutions_keep_the_dtype(dtype):
+    x, v = np.array([1, 2, 3], dtype), np.array([2, 1], dtype)
+    for own, other in ((tg.convolve, np.convolve), (tg.correlate, np.correlate)):
+        found, expected = own(tg.as_tensor(x), v).numpy(), other(x, v)
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(found, expected)

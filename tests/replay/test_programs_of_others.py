@@ -162,6 +162,19 @@ COUNTING = {
 }
 
 
+def test_attributes_that_loops_change():
+    def step(i, s):
+        made = Counted(s.x * 1.5)
+        made.label = getattr(s, "label", 0) + 1
+        return made
+
+    def total(x):
+        found = tg.fori_loop(0, 3, step, Counted(x))
+        return tg.sum(found.x) * found.label
+
+    assert tg.jit(total)(np.ones(2)) == total(tg.tensor(np.ones(2))).item() == 20.25
+
+
 @pytest.mark.parametrize("name", COUNTING)
 def test_fields_that_loops_and_branches_change(name):
     def total(x):
@@ -270,8 +283,13 @@ def test_modes_inside():
         with tg.enable_grad():
             return x * 2.0
 
+    def switched(x):
+        with tg.set_grad_enabled(True):
+            return x * 2.0
+
     with tg.no_grad():
-        assert tg.jit(enabled)(leaf()).requires_grad
+        for function in (enabled, switched):
+            assert tg.jit(function)(leaf()).requires_grad
     for function in (lambda x: x * 2.0, lambda x: tg.sum(x * 2.0)):
         assert not tg.jit(tg.no_grad()(function))(leaf()).requires_grad
     some, none = tg.jit(lambda x: (x * 2.0, x.detach() * 3.0))(leaf())
