@@ -193,7 +193,7 @@ class Call:
 
     def auxiliary(self) -> Any:
         """Return the auxiliary result of the function."""
-        if not self.is_plain or not holds_tensor([self.aux]):
+        if not holds_tensor([self.aux]):
             return self.aux
         leaves, build = tree(self.aux, f"{self.name}: the auxiliary result")
 
@@ -203,7 +203,9 @@ class Call:
             own = leaf._own if isinstance(leaf, Tensor) and MODE.recording else None
             if own is not None and any(not self.has_made(o) for o in self._history([own])):
                 return leaf  # it depends on something outside of the call
-            return plain(leaf)
+            if self.is_plain:
+                return plain(leaf)
+            return leaf if own is None else without_history(leaf)
 
         return build([shown(leaf) for leaf in leaves])
 

@@ -149,12 +149,14 @@ def _comparable(setting: Any) -> Any:
 
 
 def arranged(like: Any, value: Any) -> Any:
-    """Return a pytree with the keys of its dicts in the order of those of another one."""
+    """Return a pytree in the lists, tuples and dicts of another one of equal structure."""
     if isinstance(value, dict):
-        return {key: arranged(like[key], value[key]) for key in like}
+        found = copy.copy(like)  # whatever the type of dict is made of
+        found.update((key, arranged(like[key], value[key])) for key in like)
+        return found
     if isinstance(value, (list, tuple)):
         parts = [arranged(one, part) for one, part in zip(like, value, strict=True)]
-        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+        return type(like)(*parts) if hasattr(like, "_fields") else type(like)(parts)
     return value
 
 

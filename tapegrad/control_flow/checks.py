@@ -44,15 +44,21 @@ def _kind(leaf: Any) -> tuple[tuple[int, ...], str]:
     return np.shape(leaf), str(np.asarray(leaf).dtype if dtype is None else dtype)
 
 
-def check_state(before: Any, after: Any, what: str) -> None:
-    """Raise if a state has not the structure, shapes and dtypes of the one before."""
-    if type(before) is type(after) and not isinstance(before, (list, tuple, dict)):
-        if isinstance(before, Tensor) and before.shape == after.shape:
-            if before.dtype == after.dtype:
-                return
+def next_state(before: Any, after: Any, what: str) -> Any:
+    """Return the state after a step, in the containers of the one before.
+
+    Raises
+    ------
+    TypeError
+        If it has not the structure, shapes and dtypes of the one before.
+    """
+    if type(before) is type(after) is Tensor:
+        if before.shape == after.shape and before.dtype == after.dtype:
+            return after
     if structure(before) != structure(after):
         raise TypeError(f"{what} returns a state of another structure than it is given")
-    pairs = zip(tree(before, what)[0], tree(arranged(before, after), what)[0], strict=True)
+    after = arranged(before, after)
+    pairs = zip(tree(before, what)[0], tree(after, what)[0], strict=True)
     for k, (old, new) in enumerate(pairs):
         if old is None:
             continue
@@ -64,6 +70,14 @@ def check_state(before: Any, after: Any, what: str) -> None:
                 f"{what} changes part {k} of the state, of shape {shape} and dtype {dtype}, to "
                 f"shape {new_shape} and dtype {new_dtype}; start with an array like the latter"
             )
+    return after
+
+
+def same_output(first: Any, output: Any) -> Any:
+    """Return the output of a step of a scan, in the containers of the first one."""
+    if structure(first) != structure(output):
+        raise TypeError("scan: the step returns outputs of different structures")
+    return arranged(first, output)
 
 
 def truth_of(found: Any) -> Any:

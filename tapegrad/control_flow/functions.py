@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.control_flow.checks import check_state, length_of, pair_of, truth_of
+from tapegrad.control_flow.checks import length_of, next_state, pair_of, same_output, truth_of
 from tapegrad.control_flow.recorded import (
     bound_of,
     recorded_for,
@@ -20,7 +20,7 @@ from tapegrad.eager.modes import MODE
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor
 from tapegrad.eager.traced import Traced
-from tapegrad.pytrees import Build, tree
+from tapegrad.pytrees import tree
 from tapegrad.utils.scan import checkpoint_scan
 
 
@@ -92,16 +92,16 @@ def scan(
         return recorded_scan(step, start, build, state, rows, row, steps, memory)
     if memory is not None:
         return _checkpointed(step, state, rows, row, steps, memory), None
-    outputs: list[list[Any]] = []
-    build_output: Build = lambda leaves: None  # noqa: E731
+    outputs: list[Any] = []
     for k in range(steps):
         new, output = pair_of(step(state, row([array[k] for array in rows])), memory)
-        check_state(state, new, "scan: the step")
-        state = new
-        leaves, build_output = tree(output, "scan: the output")
-        outputs.append([leaf for leaf in leaves if leaf is not None])
-    stacked = [_stacked([*parts]) for parts in zip(*outputs, strict=True)]
-    return state, build_output(stacked) if stacked else None
+        state = next_state(state, new, "scan: the step")
+        outputs.append(same_output(outputs[0], output) if outputs else output)
+    if not outputs:
+        return state, None
+    build_output = tree(outputs[0], "scan: the output")[1]
+    leaves = [tree(output, "scan: the output")[0] for output in outputs]
+    return state, build_output([_stacked([*parts]) for parts in zip(*leaves, strict=True)])
 
 
 def fori_loop(lower: Any, upper: Any, step: Callable[..., Any], state: Any) -> Any:
@@ -151,9 +151,7 @@ def fori_loop(lower: Any, upper: Any, step: Callable[..., Any], state: Any) -> A
         found, _ = recorded_for("fori_loop", function, start, state, [], bounds, None)
         return build(found)
     for i in range(operator.index(lower), operator.index(upper)):
-        new = step(i, state)
-        check_state(state, new, "fori_loop: the step")
-        state = new
+        state = next_state(state, step(i, state), "fori_loop: the step")
     return state
 
 
@@ -194,9 +192,7 @@ def while_loop(test: Callable[[Any], Any], step: Callable[[Any], Any], state: An
     if MODE.special and MODE.thread.trace is not None:
         return recorded_while(test, step, state)
     while truth_of(test(state)):
-        new = step(state)
-        check_state(state, new, "while_loop: the step")
-        state = new
+        state = next_state(state, step(state), "while_loop: the step")
     return state
 
 

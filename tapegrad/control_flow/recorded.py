@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.control_flow.checks import check_state, pair_of, truth_of
+from tapegrad.control_flow.checks import next_state, pair_of, truth_of
 from tapegrad.eager.nodes import layout_of
 from tapegrad.eager.traced import NotRecordedError, Traced
 from tapegrad.eager.traced_calls import checked
@@ -68,9 +68,9 @@ def recorded_for(
 
     def body(*values: Any) -> list[Any]:
         after, outputs = function(values[:count], *values[count:])
-        check_state(state, after, f"{name}: the step")
+        after = next_state(state, after, f"{name}: the step")
         _check_settings(state, after, name)
-        return [*tree(arranged(state, after), name)[0], *outputs]
+        return [*tree(after, name)[0], *outputs]
 
     others = [index_of_loop(*bounds), *(array.example[0] for array in arrays)]
     with_index = [*numbers, count]
@@ -145,10 +145,10 @@ def recorded_scan(
         after, output = pair_of(step(build([*leaves]), row(parts)), memory)
         outputs, build_output = tree(output, "scan: the output")
         builds.append(build_output)
-        return after, [leaf for leaf in outputs if leaf is not None]
+        return after, outputs
 
     found, outputs = recorded_for("scan", function, start, state, rows, [0, steps], memory)
-    return build(found), builds[-1](outputs) if outputs else None
+    return build(found), builds[-1](outputs)
 
 
 def recorded_while(test: Callable[[Any], Any], step: Callable[[Any], Any], state: Any) -> Any:
@@ -159,9 +159,9 @@ def recorded_while(test: Callable[[Any], Any], step: Callable[[Any], Any], state
 
     def body(*leaves: Any) -> list[Any]:
         after = step(build([*leaves]))
-        check_state(state, after, "while_loop: the step")
+        after = next_state(state, after, "while_loop: the step")
         _check_settings(state, after, "while_loop")
-        return tree(arranged(state, after), "while_loop")[0]
+        return tree(after, "while_loop")[0]
 
     def tested(*leaves: Any) -> list[Any]:
         return [truth_of(test(build([*leaves])))]

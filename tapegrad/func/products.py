@@ -207,6 +207,8 @@ def hvp(f: Callable[..., Any], argnums: int = 0) -> Callable[..., Any]:
     callable
         Takes the arguments of `f` followed by the vector, which has the structure of the argument;
         returns the product, with the same structure. It costs a few times as much as `f`.
+        Arguments given by name go to `f`. SciPy gives the vector second, before its `args`: give
+        those to `f` itself, with a lambda or `functools.partial`.
 
     Examples
     --------
@@ -218,9 +220,9 @@ def hvp(f: Callable[..., Any], argnums: int = 0) -> Callable[..., Any]:
     if source := compiler_of(f, "hvp"):
         return source.hessian_product(f, argnums)
 
-    def wrapped(*args: Any) -> Any:
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
         *primals, vector = args
-        call = Call(f, tuple(primals), argnums, "hvp")
+        call = Call(f, tuple(primals), argnums, "hvp", kwargs=kwargs)
         call.is_plain &= not holds_tensor([vector])
         value = scalar_of(call.result, "hvp")
         if has_no_history(call, [value]):

@@ -114,7 +114,11 @@ def cond(x, p=None):
         with np.errstate(divide="ignore"):
             return where(none, math.inf, one / where(none, 1.0, two))
     axes = (-2, -1)
-    return norm(x, p, axes) * norm(inv(x), p, axes)
+    singular = np.isinf(np.linalg.cond(plain(x), p))
+    if np.any(singular):
+        x = where(singular[..., None, None], np.eye(shape_of(x)[-1]), x)
+    found = norm(x, p, axes) * norm(inv(x), p, axes)
+    return where(singular, math.inf, found) if np.any(singular) else found
 
 
 # -- chains of products ---------------------------------------------------------------------------

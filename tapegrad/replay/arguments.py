@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import random
 import types
 from collections.abc import Sequence
 from typing import Any
@@ -28,6 +29,9 @@ _FUNCTIONS = (
     np.ufunc,
     np.dtype,
 )
+
+
+_DRAWING = (np.random.Generator, np.random.RandomState, np.random.BitGenerator, random.Random)
 
 
 class Arguments:
@@ -77,6 +81,11 @@ class Arguments:
         return [*dict.fromkeys(leaf.device for leaf in self.leaves if isinstance(leaf, Tensor))]
 
     def _add(self, arg: Any, is_static: bool, key: list[Any], what: str) -> None:
+        if isinstance(arg, _DRAWING):
+            raise TypeError(
+                f"jit: {what} is a {type(arg).__name__}, whose numbers would be those of the first "
+                "call in every call: give a generator made by tapegrad.random.default_rng"
+            )
         if is_static or type(arg) in _STATIC or isinstance(arg, _FUNCTIONS):
             try:
                 hash(arg)

@@ -161,6 +161,25 @@ def test_has_aux():
     np.testing.assert_array_equal(values(pullback(np.ones(3))[0]), 2 * V)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_aux_has_no_history(dtype):
+    def f(x):
+        return tg.sum(x**2), {"mine": x * 2}
+
+    x = V.astype(dtype)
+    for transform in (grad, value_and_grad, jacobian):
+        for found in (
+            transform(tg.jit(f), has_aux=True)(x),
+            tg.jit(transform(f, has_aux=True))(x),
+        ):
+            aux = found[0][1] if transform is value_and_grad else found[1]
+            assert type(aux["mine"]) is np.ndarray
+            np.testing.assert_array_equal(aux["mine"], 2 * x)
+        found = transform(f, has_aux=True)(tg.tensor(x))
+        aux = found[0][1] if transform is value_and_grad else found[1]
+        assert not aux["mine"].requires_grad
+
+
 def test_names_and_documentation_are_kept():
     def mine(x):
         """Mine."""

@@ -91,9 +91,22 @@ class TestCondition:
         assert gradcheck(lambda x: tg.linalg.cond(x, p), (leaf(x),))
 
     def test_of_nothing_but_zeros(self):
-        for p in (None, 2, -2):
+        for p in (None, 2, -2, 1, "fro"):
             found = np.linalg.cond(tg.zeros((2, 2)), p)
             np.testing.assert_array_equal(values(found), np.linalg.cond(np.zeros((2, 2)), p))
+
+    def test_singular_ones_among_others(self):
+        x = np.stack([np.ones((3, 3)), data((3, 3))])
+        for p in (1, np.inf, "fro"):
+            given = leaf(x)
+            found = tg.linalg.cond(given, p)
+            np.testing.assert_allclose(values(found), np.linalg.cond(x, p))
+            found.sum().backward()
+            alone = tg.grad(lambda x, p=p: tg.linalg.cond(x, p))(x[1])
+            np.testing.assert_allclose(values(given.grad), [np.zeros((3, 3)), alone])
+            np.testing.assert_allclose(
+                tg.jit(lambda x, p=p: tg.linalg.cond(x, p))(x), values(found)
+            )
 
     def test_of_a_stack(self):
         x = data((2, 3, 3))

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import pickle
+import random
 import subprocess
 import sys
 import threading
@@ -231,6 +232,12 @@ class TestStatic:
         assert_equal(f(Model(V, np.array([0, 1]))), V[:2])
         assert_equal(f(Model(V, np.array([1, 2]))), V[1:])
         assert f.cache_info().misses == 2
+
+    def test_generators_of_other_packages(self):
+        for generator in (np.random.default_rng(0), np.random.RandomState(0), random.Random(0)):
+            for f in (tg.jit(times), tg.jit(times, static_argnums=1)):
+                with pytest.raises(TypeError, match="numbers would be those of the first call"):
+                    f(V, generator)
 
     def test_what_is_not_hashable(self):
         with pytest.raises(TypeError, match="argument 1 is static and must be hashable, got list"):

@@ -1,10 +1,13 @@
 """Loops and branches by functions: as Python, recorded, and compiled."""
 
+import collections
+
 import numpy as np
 import pytest
 from interpreted import assert_equal, interpret
 
 import tapegrad as tg
+from tapegrad.pytrees import tree
 
 V = np.array([0.3, -0.2, 0.7])
 A = np.sin(np.arange(18.0)).reshape(6, 3)
@@ -273,6 +276,29 @@ def test_loops_inside_of_vmap():
     assert_equal(tg.jit(f)(A), A**3)
 
 
+Point = collections.namedtuple("Point", "x y")
+CONTAINERS = {
+    "no outputs": lambda x: tg.scan(lambda s, r: (s * 2.0, ()), x, length=2),
+    "None among outputs": lambda x: tg.scan(lambda s, r: (s, {"a": s, "b": None}), x, length=2),
+    "a list for a tuple": lambda x: tg.scan(lambda s, r: ([s[1], s[0]], (r, r)), (x, 2.0 * x), A),
+    "a tuple for a named one": lambda x: tg.while_loop(
+        lambda s: s[0].sum() < 9.0, lambda s: (2.0 * s[0] + 1.0, s[1]), Point(x, x)
+    ),
+    "a dict for an ordered one": lambda x: tg.fori_loop(
+        0, 3, lambda i, s: {"a": s["b"], "b": s["a"]}, collections.OrderedDict(b=x, a=x * 2.0)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_states_and_outputs_keep_their_containers(name):
+    f = CONTAINERS[name]
+    found, expected = tg.jit(f)(V), f(tg.tensor(V))
+    assert repr(found) == repr(f(V))
+    leaves, build = tree(expected, "")
+    assert repr(found) == repr(build([np.asarray(leaf) for leaf in leaves]))
+
+
 class TestRefused:
     """The same errors as Python and recorded."""
 
@@ -326,6 +352,11 @@ class TestRefused:
         f = ways(lambda x: tg.while_loop(lambda s: tg.sum(s[0]) < 9.0, lambda s: s[0], (x, x)))
         with pytest.raises(TypeError, match="while_loop: the step returns a state of another stru"):
             f(tg.tensor(V))
+
+    def test_outputs_of_other_structures(self):
+        steps = iter("abc")
+        with pytest.raises(TypeError, match="scan: the step returns outputs of different struct"):
+            tg.scan(lambda s, r: (s, {next(steps): s}), V, length=3)
 
     def test_no_pair(self, ways):
         with pytest.raises(TypeError, match="scan: the step returns the next state and an output"):

@@ -171,6 +171,22 @@ def filled_and_flat(a, m, x):
     return s * (b * b).sum() * a[2]
 
 
+@case(A, 1, hvp=True)
+@case(A, 3, hvp=True)
+def made_in_both_branches(a, n):
+    if n > 2:
+        w = np.empty(6)
+        for i in range(6):
+            w[i] = a[i] * a[i]
+    else:
+        w = np.sin(a)
+    v = w[1:]
+    s = np.sum(v)
+    for k in range(2):
+        s += np.sum(v[k:]) * w[k]
+    return s
+
+
 @case(A.astype(np.float32), np.float32(0.5))
 def single_precision(a, x):
     b = np.append(np.flip(a), x)

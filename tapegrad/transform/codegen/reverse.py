@@ -203,14 +203,11 @@ class Reverse:
         state = self.state
         sides = []
         outward: dict[str, None] = {}
+        used = state.has | self.shadows.with_bases(state.region)
+        taken = used & {phi.target for phi in statement.phis}
         for block, side in ((statement.then, "then"), (statement.orelse, "orelse")):
-            taken = {
-                phi.target
-                for phi in statement.phis
-                if phi.target in state.has or phi.target in state.region.shadows
-            }
 
-            def before(side: str = side, taken: set[str] = taken) -> None:
+            def before(side: str = side) -> None:
                 for phi in statement.phis:
                     value = getattr(phi, side)
                     if isinstance(value, ast.Name) and phi.target in taken:

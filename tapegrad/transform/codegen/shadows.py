@@ -152,6 +152,15 @@ class Shadows:
         result.lines = lines[::-1]
         return result, {n: None for n in region.shadows if n not in scope.own}
 
+    def with_bases(self, region: Region) -> set[str]:
+        """Return the arrays whose shadows are read so far, and those that they are views of."""
+        found = set(region.shadows)
+        for target in reversed([target for s in region.scope.block for target in defined(s)]):
+            maker = self.state.scopes.makers.get(target)
+            if target in found and isinstance(maker, Let) and maker.rule.base is not None:
+                found.add(maker.rule.base)
+        return found
+
     def _with_tuples(self, expr: ast.expr) -> ast.expr:
         """Return an expression with the items of tuples of extents rather than their names.
 
