@@ -20,6 +20,7 @@ from tapegrad.eager.traced import (
     depend_on_call,
     refuse_traced,
 )
+from tapegrad.pickling import reduced
 from tapegrad.pytrees import holds_tensor, tree
 from tapegrad.tape.avals import DIFFERENTIABLE
 from tapegrad.tape.layout import LEAF_CLOCK, OWN_SLOT
@@ -238,6 +239,11 @@ class Transformed:
         those by name. None for what is recorded op by op.
     compiles
         Whether calls for a function that is recorded (`tapegrad.jit`) are recorded as a whole.
+
+    Attributes
+    ----------
+    recipe
+        The transform, and its arguments.
     """
 
     def __init__(
@@ -250,7 +256,7 @@ class Transformed:
     ) -> None:
         functools.update_wrapper(self, recipe[0])
         self._call = call
-        self._recipe = transform, recipe
+        self.recipe = transform, recipe
         self._recorded = recorded
         self._compiled: Callable[..., Any] | None = None
         if recorded is not None and compiles and hasattr(recipe[0], "compiled_transform"):
@@ -260,12 +266,12 @@ class Transformed:
         """Return what says how a function that is recorded runs, or its transform."""
         if name not in _OF_RECORDED:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        return getattr(self._compiled or self._recipe[1][0], name)
+        return getattr(self._compiled or self.recipe[1][0], name)
 
     @property
     def compiled_transform(self) -> Callable[..., Any]:
         """What compiles a transform of this function, if that is one of a recorded function."""
-        transform, (function, *recipe) = self._recipe
+        transform, (function, *recipe) = self.recipe
         of_function: Callable[..., Any] = function.compiled_transform
         return lambda op_by_op, *key: of_function(op_by_op, *key, transform, recipe)
 
@@ -284,7 +290,7 @@ class Transformed:
         self, recorded: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         try:
-            return recorded(*self._recipe[1], args, kwargs)
+            return recorded(*self.recipe[1], args, kwargs)
         except RecordingError:
             if depend_on_call((args, kwargs)):
                 raise
@@ -295,9 +301,10 @@ class Transformed:
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return self._recipe
+    def __reduce__(self) -> Any:
+        transform, recipe = self.recipe
+        return reduced(self, transform, *recipe)
 
     def __repr__(self) -> str:
-        transform, (function, *_) = self._recipe
+        transform, (function, *_) = self.recipe
         return f"<{transform.__name__} of {getattr(function, '__qualname__', function)}>"

@@ -24,7 +24,7 @@ LAYERS = [
     ["autograd.anomaly_mode", "autograd.grad_mode"],
     ["autograd.engine"],
     ["autograd"],
-    ["array_api", "calls", "methods", "pytrees", "random", "stats"],
+    ["array_api", "calls", "methods", "pickling", "pytrees", "random", "stats"],
     ["utils"],
     ["control_flow"],
     ["func", "testing"],

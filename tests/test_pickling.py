@@ -31,6 +31,16 @@ def ruled(x):
     return x * x
 
 
+@tg.jit
+def jitted(x):
+    return (x * x).sum() * x[0]
+
+
+@tg.grad
+def slope(x):
+    return (x * x).sum() * x[0]
+
+
 @ruled.defvjp
 def ruled_vjp(x, z, g):
     return (7.0 * g,)  # not the derivative, so that it shows which one is used
@@ -51,7 +61,7 @@ VECTOR = {
     "tangent": (tg.jvp, (POINT, ALONG)),
     "gradient of a product": (lambda f: tg.jvp(tg.grad(f)), (POINT, ALONG)),
 }
-FUNCTIONS = {"eager": eager, "compiled": compiled}
+FUNCTIONS = {"eager": eager, "compiled": compiled, "jitted": jitted}
 
 
 def call(f, args):
@@ -95,9 +105,11 @@ def test_pickle_in_the_same_process(name, kind):
     same(copy.deepcopy(derivative)(*args), derivative(*args))
 
 
-def test_functions_are_found_by_name():
-    assert pickle.loads(pickle.dumps(compiled)) is compiled
-    assert len(pickle.dumps(compiled)) < 100
+@pytest.mark.parametrize("function", [compiled, jitted, slope])
+def test_functions_are_found_by_name(function):
+    assert pickle.loads(pickle.dumps(function)) is function
+    assert copy.copy(function) is function
+    assert len(pickle.dumps(function)) < 100
 
 
 def test_rules_go_along(pool):
@@ -126,7 +138,7 @@ def test_dask_cluster():
 
 
 PROGRAM = """
-import subprocess, sys
+import pickle, subprocess, sys
 import cloudpickle
 import numpy as np
 import tapegrad as tg
@@ -146,10 +158,24 @@ def rule(x, z, g):
 def plain(x):
     return cube(x[0]) * half(x)
 
+@tg.jit
+def jitted(x):
+    return cube(x) * 2.0
+
+@tg.jit
+def calls_another(x):
+    return jitted(x) + x
+
+@tg.grad
+def slope(x):
+    return (x * x).sum()
+
 f = tg.njit(plain)
-made = [tg.grad(f), tg.value_and_grad(half), tg.hessian(half), tg.grad(lambda x: (x * x).sum())]
+made = [jitted, calls_another, slope, tg.grad(f), tg.value_and_grad(half), tg.hessian(half), tg.grad(lambda x: (x * x).sum())]
 text = "import sys, pickle, numpy as np; x = np.array([1.0, 2.0])\\n"
 text += "for f in pickle.load(sys.stdin.buffer): print(f(x))"
+own = [f(np.array([1.0, 2.0])) for f in pickle.loads(pickle.dumps(made[:3]))]
+assert [*map(str, own)] == [str(f(np.array([1.0, 2.0]))) for f in made[:3]]
 there = subprocess.run(
     [sys.executable, "-c", text], input=cloudpickle.dumps(made), stdout=subprocess.PIPE, check=True
 )

@@ -18,6 +18,7 @@ from tapegrad.eager.batched import BatchError, batched, innermost, is_at, lowere
 from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.modes import MODE
 from tapegrad.func import grad, value_and_grad, vmap
+from tapegrad.pickling import reduced
 from tapegrad.pytrees import holds_tensor, tree
 from tapegrad.replay.arguments import Arguments
 from tapegrad.replay.compiled import as_given, as_tensors, is_tracked
@@ -136,8 +137,9 @@ class JittedFunction:
             ]
         )
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return JittedFunction, (self.function, self.static_argnums, self.static_argnames)
+    def __reduce__(self) -> Any:
+        statics = self.static_argnums, self.static_argnames
+        return reduced(self, JittedFunction, self.function, *statics)
 
     def _arguments(self, args: Any, kwargs: Any) -> Arguments:
         return Arguments(args, kwargs, self.static_argnums, self.static_argnames)
@@ -420,7 +422,7 @@ def jit(
                 tuple(sorted({*more.static_argnames, *function.static_argnames})),
             )
         if isinstance(function, Transformed):
-            transform, (inner, *recipe) = function.__reduce__()
+            transform, (inner, *recipe) = function.recipe
             if transform in _GRADIENTS:  # of the function that is recorded
                 return transform(made(inner), *recipe)
         try:

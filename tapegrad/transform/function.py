@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-import operator
-import sys
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
 import numba
 
+from tapegrad.pickling import has_name
 from tapegrad.transform import composed, derivatives, frozen, user_rules
 from tapegrad.transform.base import Recording, forget_effects
 from tapegrad.transform.functions import register
@@ -27,11 +25,8 @@ class CompiledFunction(Recording):
     verify: bool | None = None  # whether its derivatives check themselves
 
     def __reduce__(self) -> Any:
-        module = sys.modules.get(self.__module__)
-        with contextlib.suppress(AttributeError):
-            if module is not None and self.__module__ != "__main__":
-                if operator.attrgetter(self.__qualname__)(module) is self:
-                    return self.__qualname__  # other processes import it, with its rules
+        if self.__module__ != "__main__" and has_name(self):
+            return self.__qualname__  # other processes import it, with its rules
         return super().__reduce__()
 
     def _reduce_states(self) -> dict[str, Any]:
