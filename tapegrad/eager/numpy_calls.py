@@ -20,8 +20,8 @@ _RENAMED = {"a_min": "min", "a_max": "max", "UPLO": "uplo"}
 _WITHOUT_EFFECT = ("kind", "stable", "casting", "subok", "hermitian")
 # how a reduction combines its result with `initial`, and its neutral element
 _JOINED = {
-    "sum": ("add", 0.0),
-    "prod": ("multiply", 1.0),
+    "sum": ("add", 0),
+    "prod": ("multiply", 1),
     "max": ("maximum", None),
     "amax": ("maximum", None),
     "min": ("minimum", None),
@@ -149,7 +149,7 @@ def _with_options(
             raise ValueError(f"numpy.{name}: `where` needs `initial`")
         if name == "mean":
             counted = np.mean(np.broadcast_to(unwrap(chosen), np.shape(unwrap(x))), **more)
-        x = FUNCTIONS["where"](chosen, x, initial if join and neutral is None else neutral or 0.0)
+        x = FUNCTIONS["where"](chosen, x, initial if join and neutral is None else neutral or 0)
     last = [_LAST_STEPS[name, key] for key in options if (name, key) in _LAST_STEPS]
     order = options.pop("order", "C") if name == "reshape" else "C"
     for key in options:
@@ -158,7 +158,7 @@ def _with_options(
             raise TypeError(f"numpy.{name} of a tensor has no argument {key!r}{way_out}")
     result = in_order(x, more["shape"], order, name) if order != "C" else ours(x, **more)
     if counted is not None:
-        result = result / counted
+        result = result / np.asarray(counted, np.finfo(result.dtype).dtype)
     if initial is not None:
         result = FUNCTIONS[join](result, initial)
     for step in last:

@@ -150,7 +150,7 @@ def meshgrid(x, *more, indexing="xy", sparse=False, copy=True):
 
 
 @composite(of_list=True)
-def select(condlist, choicelist, default=0.0):
+def select(condlist, choicelist, default=0):
     """Choose every element from the first choice whose condition holds."""
     if len(condlist) != len(choicelist) or not condlist:
         raise ValueError(

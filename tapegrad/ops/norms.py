@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops import reduction
 from tapegrad.ops.composite import composite
 from tapegrad.ops.linalg import svdvals
-from tapegrad.ops.op import is_differentiated, normalize_axes, plain, public, rank
+from tapegrad.ops.op import dtype_of, is_differentiated, normalize_axes, plain, public, rank
 from tapegrad.ops.piecewise import where
 from tapegrad.ops.shape import expand_dims, moveaxis
 
@@ -33,7 +35,8 @@ def vector_norm(x, axis=None, keepdims=False, ord=2):
         if ord == 1:
             return reduction.sum(size, axis=axis, keepdims=keepdims)
         if ord == 0:
-            return reduction.sum(where(x != 0, 1.0, 0.0), axis=axis, keepdims=keepdims)
+            kind = dtype_of(size).type if dtype_of(size).kind == "f" else np.float64
+            return reduction.sum(where(x != 0, kind(1), kind(0)), axis=axis, keepdims=keepdims)
     elif not math.isfinite(plain(ord)) or plain(ord) == 0.0:
         raise ValueError(
             f"vector_norm: there is no derivative with respect to ord {plain(ord)}; detach() it"

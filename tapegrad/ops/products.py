@@ -15,8 +15,8 @@ from tapegrad.ops.batching import aligned
 from tapegrad.ops.complex import conjugated
 from tapegrad.ops.composite import composite
 from tapegrad.ops.indexing import scatter_add
-from tapegrad.ops.op import internal, normalize_axes, public, rank, shape_of
-from tapegrad.ops.shape import broadcast_to, expand_dims, reshape, transpose, unbroadcast
+from tapegrad.ops.op import dtype_of, internal, normalize_axes, public, rank, shape_of
+from tapegrad.ops.shape import astype, broadcast_to, expand_dims, reshape, transpose, unbroadcast
 
 LETTERS = "zyxwvutsrqponmlkjihgfedcbaZYXWVUTSRQPONMLKJIHGFEDCBA"  # for unnamed axes
 
@@ -151,7 +151,9 @@ def vdot(x, y):
 @composite
 def vecdot(x, y, axis=-1):
     """Sum of products over one axis, with x conjugated."""
-    return reduction.sum(ew.multiply(conjugated(x), y), axis=axis)
+    found = reduction.sum(ew.multiply(conjugated(x), y), axis=axis)
+    kind = np.result_type(dtype_of(x), dtype_of(y))
+    return found if kind.kind not in "biu" else astype(found, kind)  # as np.vecdot, unlike np.sum
 
 
 @public("outer", "linalg.outer")

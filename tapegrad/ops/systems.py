@@ -116,7 +116,7 @@ def cond(x, p=None):
     axes = (-2, -1)
     singular = np.isinf(np.linalg.cond(plain(x), p))
     if np.any(singular):
-        x = where(singular[..., None, None], np.eye(shape_of(x)[-1]), x)
+        x = where(singular[..., None, None], np.eye(shape_of(x)[-1], dtype=dtype_of(x)), x)
     found = norm(x, p, axes) * norm(inv(x), p, axes)
     return where(singular, math.inf, found) if np.any(singular) else found
 

@@ -65,6 +65,42 @@ def test_values_and_gradients(name, agrees_with_numpy):
     agrees_with_numpy(CALLS[name], X)
 
 
+# what computes with numbers of its own beside those of the argument
+OF_OTHER_DTYPES = {
+    "sum": lambda x: np.sum(x, where=MASK),
+    "prod": lambda x: np.prod(x, axis=0, where=MASK),
+    "mean": lambda x: np.mean(x, axis=1, where=MASK),
+    "max": lambda x: np.max(x, where=MASK, initial=1),
+    "select": lambda x: np.select([x > 1], [x]),
+    "vecdot": lambda x: np.vecdot(x, x),
+    "norm 0": lambda x: np.linalg.norm(x[0], 0),
+    "norm 3": lambda x: np.linalg.norm(x[0], 3),
+    "norm -1": lambda x: np.linalg.norm(x[0], -1),
+    "cond": lambda x: np.linalg.cond(x[:, :2], 1),
+    "cond of a singular matrix": lambda x: np.linalg.cond(x[:, :2] * 0, 1),
+    "nanmean": lambda x: np.nanmean(x, axis=0),
+    "nanvar": lambda x: np.nanvar(x, axis=0),
+    "average": lambda x: np.average(x, axis=0),
+    "heaviside": lambda x: np.heaviside(x, 0.5),
+    "sinc": np.sinc,
+    "gradient": lambda x: np.gradient(x, axis=1),
+    "std": lambda x: np.std(x, correction=1),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.int32, np.complex64])
+@pytest.mark.parametrize("name", OF_OTHER_DTYPES)
+def test_dtypes(name, dtype):
+    x = (10.0 * X).astype(dtype)
+    try:
+        expected = OF_OTHER_DTYPES[name](x)
+    except TypeError:  # not for these numbers
+        return
+    found = OF_OTHER_DTYPES[name](tg.tensor(x))
+    assert found.dtype == expected.dtype
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5)
+
+
 def test_lower_precision():
     t = tg.tensor(X, requires_grad=True)
     found = np.sum(t, dtype=np.float32)
