@@ -279,6 +279,8 @@ class Transformed:
         """Call the transformed function."""
         if self._compiled is not None and MODE.is_plain:
             return self._compiled(*args, **kwargs)
+        if not MODE.special:
+            return self._call(*args, **kwargs)
         return self._op_by_op(*args, **kwargs)
 
     def _op_by_op(self, *args: Any, **kwargs: Any) -> Any:

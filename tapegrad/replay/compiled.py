@@ -115,6 +115,10 @@ class Region:
         ]
         return self.scalar(value), found
 
+    def are_arrays(self, places: Sequence[int]) -> bool:
+        """Whether some arguments are arrays, and no numbers."""
+        return all(self.program.inputs[place].shape for place in places)
+
     def gradient(self, places: tuple[int, ...]) -> Any:
         """Return the compiled value and gradient, None if there is none.
 

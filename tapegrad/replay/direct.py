@@ -81,8 +81,10 @@ class DirectCall:
         known = self._gradients.get(numbers)
         if known is None:
             return None
-        derivative, places, are_leaves = known
+        derivative, places, is_plain, are_leaves = known
         value, found = derivative(*leaves, *self._region.constants)
+        if is_plain:
+            return self._region.scalar(value), found
         value, found = self._region.as_results(value, found, places)
         if self._has_tensors:
             value, found = as_tensors(value, found)
@@ -95,7 +97,9 @@ class DirectCall:
         tokens = [object() for _ in places]
         found = self._arguments.like_arguments(numbers, tokens)
         are_leaves = len(found) == len(tokens) and all(map(operator.is_, found, tokens))
-        self._gradients[numbers] = derivative, places, are_leaves
+        # one array for each argument, as compiled code returns them
+        is_plain = are_leaves and not self._has_tensors and self._region.are_arrays(places)
+        self._gradients[numbers] = derivative, places, is_plain, are_leaves
 
 
 def key_and_leaves(
