@@ -22,8 +22,9 @@ from tapegrad.pickling import reduced
 from tapegrad.pytrees import holds_tensor, tree
 from tapegrad.replay.arguments import Arguments
 from tapegrad.replay.compiled import as_given, as_tensors, is_tracked
-from tapegrad.replay.direct import DirectCall, key_and_leaves
+from tapegrad.replay.direct import DirectCall
 from tapegrad.replay.drawing import drawn
+from tapegrad.replay.guards import guard_of
 from tapegrad.replay.plan import Plan
 from tapegrad.replay.program import key_of
 from tapegrad.replay.recorded import Recorded
@@ -32,6 +33,7 @@ from tapegrad.transform.errors import TransformError
 
 _GRADIENTS = (grad, value_and_grad)
 _MANY = 8  # recordings of a function, after which the next one is worth a warning
+_MANY_CALLS = 64  # kinds of arguments that go to compiled code directly
 
 
 def _shown(part: Any) -> str:
@@ -63,7 +65,7 @@ class JittedFunction:
         self.static_argnums = static_argnums
         self.static_argnames = static_argnames
         self._known: dict[Any, Recorded] = {}
-        self._direct: dict[Any, DirectCall] = {}
+        self._direct: list[DirectCall] = []  # the latest first
         self._of_batches: dict[Any, _OfItems] = {}
         self._transforms: dict[Any, _TransformOfJitted] = {}
         self._hits = self._misses = 0
@@ -94,23 +96,30 @@ class JittedFunction:
             if MODE.thread.levels and MODE.thread.trace is None and MODE.thread.dual is None:
                 return self._of_items(args, kwargs)
             return self.function(*args, **kwargs)
-        key, leaves = key_and_leaves(args, kwargs, self.static_argnums, self.static_argnames)
-        if (call := self._direct.get(key)) is not None:
-            self._hits += 1
-            return call.value(leaves)
+        for call in self._direct:
+            if (leaves := call.guard(args, kwargs)) is not None:
+                self._hits += 1
+                return call.value(leaves)
         arguments = self._arguments(args, kwargs)
         recorded = self._recorded(arguments)
         found = recorded.run(arguments)
-        self._note_direct(key, arguments)
+        self._note_direct(args, kwargs, arguments)
         return found
 
-    def _note_direct(self, key: Any, arguments: Arguments) -> DirectCall | None:
+    def _note_direct(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: Arguments
+    ) -> DirectCall | None:
         """Let later calls with such arguments go to compiled code; return what takes them there."""
-        if key is not None and key not in self._direct:
-            call = DirectCall.of(self._known[arguments.key], arguments)
-            if call is not None:
-                self._direct[key] = call
-        return self._direct.get(key)
+        recorded = self._known[arguments.key]
+        region = recorded.region
+        if region is None or recorded.captured or len(self._direct) == _MANY_CALLS:
+            return None
+        guard = guard_of(args, kwargs, self.static_argnums, self.static_argnames)
+        if guard is None:
+            return None
+        call = DirectCall(recorded, region, arguments, guard)
+        self._direct = [call, *self._direct]  # other threads may be looking
+        return call
 
     def _of_items(self, args: Any, kwargs: Any) -> Any:
         """Call a recording of the function for all items of the innermost batch."""
@@ -181,16 +190,19 @@ class JittedFunction:
         """
         numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
         is_one = isinstance(argnums, int)
+        chosen = argnums if isinstance(argnums, int) else numbers
 
         def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
             if MODE.special and not MODE.is_plain:
                 return otherwise(*args, **kwargs)
-            key, leaves = key_and_leaves(args, kwargs, self.static_argnums, self.static_argnames)
-            if (call := self._direct.get(key)) is not None:
-                pair = call.value_and_gradient(leaves, numbers)
-                if pair is not None:
+            for call in self._direct:
+                if (leaves := call.guard(args, kwargs)) is not None:
+                    if (gradient := call.gradients.get(chosen)) is None:
+                        break
                     self._hits += 1
-                    return pair[0], pair[1][0] if is_one else pair[1]
+                    return gradient(leaves)
+            else:
+                call = None
             arguments = self._arguments(args, kwargs)
             is_on_device = arguments.devices not in ([], [HOST])
             if arguments.has_tensors and not is_on_device:
@@ -215,8 +227,8 @@ class JittedFunction:
             except (TransformError, NumbaError) as error:
                 recorded.run_op_by_op(f"its gradient: {error}")
                 return otherwise(*args, **kwargs)
-            if (call := self._note_direct(key, arguments)) is not None:
-                call.add_gradient(derivative, places, numbers)
+            if (call := call or self._note_direct(args, kwargs, arguments)) is not None:
+                call.add_gradient(derivative, places, chosen)
             value, found = region.as_results(value, found, places)
             if arguments.has_tensors:
                 value, found = as_tensors(value, found)
@@ -296,7 +308,7 @@ class JittedFunction:
     def clear_cache(self) -> None:
         """Forget all recordings: the function is recorded again when it is called."""
         self._known.clear()
-        self._direct.clear()
+        self._direct = []
         self._of_batches.clear()
         for jitted in self._transforms.values():
             jitted.clear_cache()

@@ -13,7 +13,7 @@ from interpreted import interpret
 
 import tapegrad as tg
 from tapegrad.replay.arguments import Arguments
-from tapegrad.replay.direct import key_and_leaves
+from tapegrad.replay.guards import guard_of
 
 Pair = collections.namedtuple("Pair", "a b")
 
@@ -56,38 +56,83 @@ def arguments(args, kwargs, numbers):
 
 
 @settings(max_examples=300)
-@given(st.lists(st.tuples(st.lists(TREES, max_size=2), STATIC), min_size=2, max_size=2))
-def test_equal_keys_are_of_equal_arguments(calls):
-    """What has one key in a look at the kinds has one recording, and the same leaves."""
-    found, whole = [], []
-    for args, numbers in calls:
-        found.append(key_and_leaves(tuple(args), {}, numbers, ()))
-        whole.append(arguments(tuple(args), {}, numbers))
-    for direct, full in zip(found, whole, strict=True):
-        if direct[0] is not None and full is not None:
-            assert len(direct[1]) == len(full.leaves)
-            for one, other in zip(direct[1], full.leaves, strict=True):
-                np.testing.assert_array_equal(one, other)
-    if None not in (found[0][0], found[1][0], *whole) and calls[0][1] == calls[1][1]:
-        if found[0][0] == found[1][0] and [*map(type, calls[0][0])] == [*map(type, calls[1][0])]:
-            assert whole[0].key == whole[1].key
+@given(st.lists(st.lists(TREES, max_size=2), min_size=2, max_size=2), STATIC)
+def test_a_guard_takes_arguments_of_one_recording(calls, numbers):
+    """And it returns the leaves that a closer look at the arguments finds."""
+    first, second = map(tuple, calls)
+    guard, whole = guard_of(first, {}, numbers, ()), arguments(first, {}, numbers)
+    if guard is None or whole is None:
+        return
+    other = arguments(second, {}, numbers)
+    for args, full in ((first, whole), (second, other)):
+        leaves = guard(args, {})
+        assert args is not first or leaves is not None
+        if leaves is None or full is None:
+            continue
+        assert full.key == whole.key
+        assert len(leaves) == len(full.leaves)
+        for one, two in zip(leaves, full.leaves, strict=True):
+            np.testing.assert_array_equal(one, two)
 
 
-def test_names_are_told_from_values():
-    x = np.ones(3)
-    keys = [
-        key_and_leaves((x, "a"), {}, (), ()),
-        key_and_leaves((x,), {"a": x}, (), ()),
-        key_and_leaves((x, x), {}, (), ()),
-        key_and_leaves(([x, x],), {}, (), ()),
-        key_and_leaves(((x, x),), {}, (), ()),
-        key_and_leaves(({"a": x, "b": x},), {}, (), ()),
-        key_and_leaves(({"b": x, "a": x},), {}, (), ()),
-        key_and_leaves((tg.tensor(x), x), {}, (), ()),
-        key_and_leaves((x, tg.tensor(x)), {}, (), ()),
-        key_and_leaves((tg.tensor(x, requires_grad=True), x), {}, (), ()),
+X = np.ones(3)
+KINDS = [
+    ((X, "a"), {}),
+    ((X, "b"), {}),
+    ((X, None), {}),
+    ((X, True), {}),
+    ((X, 1), {}),
+    ((X,), {"a": X}),
+    ((X,), {"b": X}),
+    ((X,), {}),
+    ((), {}),
+    ((X, X), {}),
+    ((X, np.ones(4)), {}),
+    ((X, np.ones(3, np.float32)), {}),
+    ((X, np.float64(1.0)), {}),
+    ((X, 1.0), {}),
+    (([X, X],), {}),
+    (([X, X, X],), {}),
+    (((X, X),), {}),
+    (({"a": X, "b": X},), {}),
+    (({"b": X, "a": X},), {}),
+    ((tg.tensor(X), X), {}),
+    ((X, tg.tensor(X)), {}),
+    ((tg.tensor(X, requires_grad=True), X), {}),
+]
+
+
+@pytest.mark.parametrize("number", range(len(KINDS)))
+def test_kinds_are_told_apart(number):
+    guard = guard_of(*KINDS[number], (), ())
+    assert [guard(*kind) is not None for kind in KINDS] == [
+        other == number for other in range(len(KINDS))
     ]
-    assert len({key for key, _ in keys}) == len(keys)
+
+
+def test_modes_are_told_apart():
+    tracked = tg.tensor(X, requires_grad=True)
+    with tg.no_grad():
+        without = guard_of((tracked,), {}, (), ())
+        assert without((tracked,), {}) is not None
+    recording = guard_of((tracked,), {}, (), ())
+    assert without((tracked,), {}) is None
+    assert without((tg.tensor(X),), {}) is not None
+    assert recording((tracked,), {})[0] is tracked
+    with tg.no_grad():
+        assert recording((tracked,), {}) is None
+    with tg.inference_mode():
+        inference = tg.tensor(X) * 1.0
+    assert without((inference,), {}) is None
+    assert guard_of((inference,), {}, (), ())((inference,), {}) is not None
+
+
+def test_static_arguments():
+    guard = guard_of((X, 3), {"n": 2}, (1,), ("n",))
+    assert guard((X, 3), {"n": 2}) == (X,)
+    for args, kwargs in (((X, 4), {"n": 2}), ((X, 3), {"n": 3}), ((X, True), {"n": 2})):
+        assert guard(args, kwargs) is None
+    assert guard_of((X, 3.0), {}, (1,), ()) is None
 
 
 @pytest.mark.parametrize(
@@ -100,7 +145,7 @@ def test_names_are_told_from_values():
     ids=lambda value: type(value).__name__,
 )  # fmt: skip
 def test_what_takes_a_closer_look(value):
-    assert key_and_leaves((value,), {}, (), ())[0] is None
+    assert guard_of((value,), {}, (), ()) is None
 
 
 CALLS = [
