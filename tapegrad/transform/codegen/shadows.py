@@ -187,7 +187,10 @@ class Shadows:
             if rule.base is not None:
                 return replace_names(statement.expr, {rule.base: rule.base + self.state.suffix})
             if statement.leaves is None and not rule.calls:
-                return rule.zeros(statement)
+                zeros = rule.zeros(statement)
+                if target in names_in(zeros):  # which would be kept for its extents alone
+                    zeros = self.sizes.zeros_outside(target) or zeros
+                return zeros
         return self.sizes.zeros(target)
 
     # -- shadows made in the forward code -----------------------------------------------------

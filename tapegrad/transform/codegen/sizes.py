@@ -35,13 +35,23 @@ class Sizes:
 
     def zeros(self, array: str) -> ast.expr:
         """Return an expression for zeros like an array, which reads only extents if it can."""
-        state = self.state
-        kind, scope = state.types[array], state.scopes.scope_of[array]
-        if scope.local or kind.layout != "C" or kind.dtype != types.float64 or kind.ndim == 0:
+        if not self._has_numbers(array):
             return ast.Call(name("np.zeros_like"), [name(array)], [])
-        extents: list[ast.expr] = [name(self.of(array, k, scope)) for k in range(kind.ndim)]
-        shape = extents[0] if kind.ndim == 1 else ast.Tuple(extents, ast.Load())
-        return ast.Call(name("np.zeros"), [shape], [])
+        scope, ndim = self.state.scopes.scope_of[array], self.state.types[array].ndim
+        return _zeros([self.of(array, k, scope) for k in range(ndim)])
+
+    def zeros_outside(self, array: str) -> ast.expr | None:
+        """Return such an expression of extents from before the loops around it, if all are."""
+        if not self._has_numbers(array):
+            return None
+        scope, ndim = self.state.scopes.scope_of[array], self.state.types[array].ndim
+        extents = [self._outside(array, k, scope) for k in range(ndim)]
+        return _zeros(extents) if all(extents) else None
+
+    def _has_numbers(self, array: str) -> bool:
+        """Whether zeros like an array are made of numbers rather than of the array."""
+        kind, scope = self.state.types[array], self.state.scopes.scope_of[array]
+        return not (scope.local or kind.layout != "C" or kind.dtype != types.float64 or not kind.ndim)
 
     def of(self, array: str, axis: int, scope: Scope) -> str:
         """Return the name of the extent of an axis; if it has none, add a statement for it."""
@@ -54,7 +64,7 @@ class Sizes:
             return outside
         text = f"{array}.size" if state.types[array].ndim == 1 else f"{array}.shape[{axis}]"
         expr = ast.parse(text, mode="eval").body
-        maker = state.scopes.makers[array]
+        maker = state.scopes.makers.get(array, scope.block[0])  # of parameters, any place will do
         found = Let(unused(f"{array}_size", state.types), expr, maker.line, rules.Passive(True))
         place = maker.body if isinstance(maker, Loop) and maker.body is scope.block else maker
         self.added.setdefault(id(place), []).append(found)
@@ -75,6 +85,8 @@ class Sizes:
             if measured is not None and state.extents.of(*measured) == key:
                 assert isinstance(statement, Let)
                 return statement.target
+        if key[0] == "own" and key[1] in state.function.params and scope.root > 0:
+            return self.of(key[1], key[2], state.top)
         return ""
 
     def statements(self, block: Block) -> Iterator[Statement]:
@@ -102,3 +114,9 @@ class Sizes:
             return None
         assert isinstance(shape, ast.Attribute)
         return show(shape.value), axis
+
+
+def _zeros(extents: list[str]) -> ast.expr:
+    names: list[ast.expr] = [name(extent) for extent in extents]
+    shape = names[0] if len(names) == 1 else ast.Tuple(names, ast.Load())
+    return ast.Call(name("np.zeros"), [shape], [])

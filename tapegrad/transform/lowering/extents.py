@@ -72,6 +72,10 @@ class Extents:
     def _of_value(self, expr: ast.expr, axis: int) -> Key | None:
         if isinstance(expr, ast.Name) and is_array(self.types.get(expr.id)):
             return self.of(expr.id, axis)
+        if isinstance(expr, ast.Attribute) and expr.attr == "T":
+            base = expr.value
+            if isinstance(base, ast.Name) and is_array(self.types.get(base.id)):
+                return self.of(base.id, self.types[base.id].ndim - 1 - axis)
         if isinstance(expr, ast.Subscript):
             return self.of_part(expr, axis)
         if isinstance(expr, (ast.BinOp, ast.UnaryOp)):
