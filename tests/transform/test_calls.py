@@ -258,6 +258,94 @@ def test_recursion():
     check(doubled, A, 0)
 
 
+@tg.njit
+def tripled(a, n):
+    if n == 0:
+        return a * 2.0
+    return tripled(a, n - 1) * 3.0
+
+
+@tg.njit
+def product_of_tripled(a):
+    b = tripled(a, 2)
+    return b[0] * b[1]
+
+
+@tg.njit
+def in_turn(a, n):
+    if n == 0:
+        return a * 1.5, a - 1.0
+    b, c = in_turn(a, n - 1)
+    return c * a, b
+
+
+@tg.njit
+def sum_in_turn(a):
+    b, c = in_turn(a, 3)
+    return b.sum() + (c**2).sum()
+
+
+@tg.njit
+def halved(a):
+    if a.size == 1:
+        return a * 3.0
+    even = halved(a[::2])
+    out = np.empty(2)
+    out[0] = even[0]
+    out[1] = a[1]
+    return out
+
+
+@tg.njit
+def product_of_halved(a):
+    b = halved(a)
+    return b[0] ** 2 * b[1]
+
+
+@tg.njit
+def fourier(a):
+    n = a.size
+    if n == 1:
+        return a * (1.0 + 0.0j)
+    even, odd = fourier(a[::2]), fourier(a[1::2])
+    out = np.empty(n, np.complex128)
+    for k in range(n // 2):
+        turned = np.exp(-2j * np.pi * k / n) * odd[k]
+        out[k] = even[k] + turned
+        out[k + n // 2] = even[k] - turned
+    return out
+
+
+@tg.njit
+def of_fourier(a):
+    z = fourier(a)
+    s = 0.0
+    for k in range(z.size):
+        s += (k + 1) * (z[k].real ** 2 + z[k].imag)
+    return s
+
+
+@tg.njit
+def in_branches(a, n):
+    if n > 0:
+        out = in_branches(a, n - 1) * 3
+    else:
+        out = a * 2.0
+    return out
+
+
+@tg.njit
+def sum_in_branches(a):
+    return (in_branches(a, 3) ** 2).sum()
+
+
+@pytest.mark.parametrize(
+    "f", [product_of_tripled, sum_in_turn, product_of_halved, of_fourier, sum_in_branches]
+)
+def test_recursive_functions_that_return_new_arrays(f):
+    check(f, A[:2], hvp=True)
+
+
 def test_recursive_determinant():
     (gradient,) = check(minor, M33, np.arange(3), 0, argnums=(0,))
     np.testing.assert_allclose(gradient, np.linalg.det(M33) * np.linalg.inv(M33).T, 1e-12)

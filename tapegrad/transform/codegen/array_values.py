@@ -34,6 +34,9 @@ class ArrayValues:
         Arrays that the function returns to generated code, which may write to them.
     passed
         Arrays whose shadows are passed to forward functions of callees, or returned by them.
+    receives
+        Whether the reverse code is given the cotangents of the results. Otherwise the caller adds
+        to shadows that the forward code returns.
 
     Attributes
     ----------
@@ -41,8 +44,11 @@ class ArrayValues:
         The alias classes of these arrays.
     """
 
-    def __init__(self, state: ReverseState, results: list[str], passed: set[str]) -> None:
+    def __init__(
+        self, state: ReverseState, results: list[str], passed: set[str], receives: bool
+    ) -> None:
         self.state = state
+        self.receives = receives
         self.writes = state.writes
         self.flows: dict[str, list[Statement | None]] = {}  # where an array gets another name
         for statement in walk(state.function.body):
@@ -107,6 +113,8 @@ class ArrayValues:
         found = [n for n in names if n in results]
         if not found:
             return True
+        if not self.receives:
+            return False
         has_outside = any(self.writes.root(n) == n and self.is_outside(n) for n in names)
         return len(found) == 1 and self.writes.root(found[0]) == found[0] and not has_outside
 

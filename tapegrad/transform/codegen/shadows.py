@@ -94,7 +94,7 @@ class Shadows:
         for statement in walk(state.function.body):
             if isinstance(statement, Let) and hasattr(statement.rule, "passed"):
                 passed.update(statement.rule.passed(state, statement))
-        self.values = ArrayValues(state, results, passed)
+        self.values = ArrayValues(state, results, passed, receives)
         kept = {state.arrays.of(array) for array in (*given, *passed, *self.inner)}
         blocks: dict[str, set[int]] = {}
         split: set[str] = set()  # classes with a name outside of the block of its array
