@@ -179,7 +179,9 @@ class Adjoint(Calls):
         """Process assignments that make arrays of cotangents, and of their arrays."""
         found: list[tuple[str, Value]] = []
         for target, value in paired(node.targets[0], node.value):
-            if not isinstance(target, ast.Name) or target.id in self.frame.own:
+            if not isinstance(target, ast.Name):
+                continue
+            if target.id in self.frame.own and not self._is_made_again(target.id, value):
                 continue
             if target.id not in self.bars:
                 if self.is_forward:
@@ -189,18 +191,25 @@ class Adjoint(Calls):
             if handle is not None:
                 found.append((target.id, handle))
         for name, made in found:
-            self.frame.names[name] = made
+            self.frame.replace(name, made)
             self.frame.own.add(name)
             if not self.is_forward:
                 self.frame.carried.add(name)
+
+    def _is_made_again(self, name: str, value: ast.expr) -> bool:
+        """Whether reverse code makes an array of cotangents that a forward function made as well.
+
+        Then it is another array, of which the caller of the forward function knows nothing.
+        """
+        has_forward = len(self.checked.codes) > 1 and not self.is_forward
+        return has_forward and name not in self.frame.carried and _is_zeros(value)
 
     def shadow(self, name: str, value: ast.expr) -> Handle | None:
         """Return the array of cotangents that an expression evaluates to, None for a number."""
         stem = self.stem(name)
         if not stem:
             return None
-        found = module_call(value) if isinstance(value, ast.Call) else None
-        if found is not None and found[1] in ("zeros", "zeros_like") and found[0] == "np":
+        if _is_zeros(value):
             return Handle(Memory())
         return self.handle(value) if stem in self.arrays else None
 
@@ -295,6 +304,11 @@ class Adjoint(Calls):
             others = [a for k, a in enumerate(call.args) if k != position]
             whole = ast.Call(call.func, others, [])
         self.contents.add(handle, self.gain(whole, self.stem(first.id), node))
+
+
+def _is_zeros(value: ast.expr) -> bool:
+    found = module_call(value) if isinstance(value, ast.Call) else None
+    return found in (("np", "zeros"), ("np", "zeros_like"))
 
 
 def compare(checked: Any, differentiated: set[str]) -> None:

@@ -46,6 +46,17 @@ class Frame:
             return self.outer.get(name)
         return found
 
+    def replace(self, name: str, made: Value) -> None:
+        """Give a name another value, for iterations that were walked as well."""
+        before = self.names.get(name)
+        self.names[name] = made
+        if before is None:
+            return
+        for turns in (*self.turns.values(), *self.begun.values()):
+            for frame in turns:
+                if frame.names.get(name) is before:
+                    frame.replace(name, made)
+
 
 class Choices:
     """Random choices; branches that no walk has taken yet come first."""
