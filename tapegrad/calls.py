@@ -98,6 +98,8 @@ class Call:
             self.outer.has_inner = True
         self.is_nested = False
         self.is_plain = not holds_tensor(args) and not (kwargs and holds_tensor(kwargs))
+        # items are what they are in the surrounding code where that gives tensors
+        items_are_values = self.is_plain or MODE.thread.items_are_values
         self.is_plain &= not MODE.thread.levels
         refuse_traced((args, kwargs or {}), "a derivative is computed inside of the function")
         self.single = isinstance(argnums, int)
@@ -117,6 +119,7 @@ class Call:
 
         def run() -> Any:
             MODE.thread.transform = self
+            MODE.thread.items_are_values = items_are_values
             return f(*call_args, **(kwargs or {}))
 
         result = MODE.with_recording(True, run)

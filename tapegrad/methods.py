@@ -87,9 +87,11 @@ def _equality(compare: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _inplace_operator(name: str) -> Callable[..., Tensor]:
-    op = TABLE[name]
+    op, function = TABLE[name], FUNCTIONS[name]
 
     def operator(self: Tensor, other: Any) -> Tensor:
+        if inplace.is_value(self):
+            return function(self, other)
         return inplace.apply_inplace(op, self, other)
 
     return operator
@@ -97,6 +99,8 @@ def _inplace_operator(name: str) -> Callable[..., Tensor]:
 
 def _inplace_passive(operator: str, compute: Callable[..., Any]) -> Callable[..., Tensor]:
     def inplace_operator(self: Tensor, other: Any) -> Tensor:
+        if inplace.is_value(self):
+            return compute(self, other)
         return inplace.write(self, compute(self, other), f"__i{operator}__")
 
     return inplace_operator
@@ -316,7 +320,12 @@ def _rebuild(
 
 
 def _copy(self: Tensor) -> Tensor:
-    """Share the memory: a leaf that requires gradients with its `.grad`, others as a view."""
+    """Share the memory: a leaf that requires gradients with its `.grad`, others as a view.
+
+    In functions of arrays, it is a copy, as of arrays.
+    """
+    if MODE.thread.items_are_values:
+        return self.clone()
     if self._own is None or not self.is_leaf:
         return inplace.read_item(self, ...)
     result = wrap(self._a, self._own)

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.cuda.array import Array, as_array, device_of
-from tapegrad.eager import batched_indices, traced_calls, traced_writes
-from tapegrad.eager.batched import BatchError, holds_batched
+from tapegrad.cuda.array import Array, as_array, device_of, is_array
+from tapegrad.eager import batched_indices, traced, traced_calls, traced_writes
+from tapegrad.eager.batched import Batched, BatchError, holds_batched
 from tapegrad.eager.dispatch import apply_op, apply_opaque, apply_view, operand, owner_of, unwrap
 from tapegrad.eager.duals import any_dual, carry_tangent, is_dual, tangent_of, tangent_to_write
 from tapegrad.eager.frames import FRAMED, Active, OpFrame, RefusedFrame, append_record
@@ -426,9 +426,44 @@ def read_item(source: Tensor, index: Any) -> Tensor:
         if MODE.special and holds_batched((index,)):
             return batched_indices.read_item(source, index)
         index = unwrap_index(index)
+        if MODE.thread.items_are_values:
+            index = with_numbers(index)
     if indexing.is_basic(index):
-        return apply_view(getitem, source, {"index": index})
+        found = apply_view(getitem, source, {"index": index})
+        return found if found.shape or ends_in_array(index) else item_of(found)
     return apply_opaque(indexing.gather, {"x": source, "index": index})
+
+
+def item_of(view: Tensor) -> Tensor:
+    """Return what ``x[k]`` is: a view, or a value where items are values."""
+    if not MODE.thread.items_are_values:
+        return view
+    if type(view) is traced.Traced:
+        return view._trace.tensor(view._node)
+    return _copy_of(view)
+
+
+def with_numbers(index: Any) -> Any:
+    """Return an index with numbers for arrays without axes, as NumPy's results are."""
+    if type(index) is tuple:
+        return tuple(map(with_numbers, index))
+    return index[()] if is_array(index) and not index.shape and index.dtype.kind in "iu" else index
+
+
+def ends_in_array(index: Any) -> bool:
+    """Whether an index shows an array without axes rather than an item: ``x[0, ...]``."""
+    return index is Ellipsis or (type(index) is tuple and any(part is Ellipsis for part in index))
+
+
+def is_value(target: Tensor) -> bool:
+    """Whether ``target += 1`` gives the name another value, as for NumPy's numbers."""
+    if target.shape or not MODE.thread.items_are_values:
+        return False
+    levels = 0
+    while type(target) is Batched:  # what it holds has an axis of items
+        levels, target = levels + 1, target._value
+    base = target._base if type(target) is traced.Traced else target.meta() and target.meta().base
+    return base is None or base.ndim == levels
 
 
 def _copy_of(target: Tensor) -> Tensor:

@@ -38,6 +38,9 @@ class Switches(threading.local):
         self.draws_forbidden = False  # drawing random numbers is an error
         self.trace: Any = None  # of the function that is being recorded for `tapegrad.jit`
         self.dual: Any = None  # the open level of forward mode
+        # items of arrays and results without axes are values, as NumPy's numbers are, which writes
+        # do not change: in functions that transforms and `jit` call for arrays
+        self.items_are_values = False
         self.observer: Any = None  # called to compute ops while saved-tensor hooks are active
 
 
@@ -129,6 +132,14 @@ class Mode:
     def with_levels(self, levels: tuple[Any, ...], function: Callable[..., T], *args: Any) -> T:
         """Call a function at some levels of batches; restore all switches."""
         return self._with("levels", levels, function, *args)
+
+    def with_items(self, are_values: bool, function: Callable[..., T]) -> Callable[..., T]:
+        """Return a function to which items of arrays are values or not (`items_are_values`)."""
+
+        def called(*args: Any, **kwargs: Any) -> T:
+            return self._with("items_are_values", are_values, lambda: function(*args, **kwargs))
+
+        return called
 
     def without_draws(self, function: Callable[..., T], *args: Any) -> T:
         """Call a function in which drawing random numbers is an error; restore all switches."""

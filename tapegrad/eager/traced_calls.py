@@ -298,6 +298,8 @@ def read_item(source: Any, index: Any) -> Any:
         return assigned(trace, base, view, places)
 
     result = trace.tensor(again(x))
+    if not result.shape and MODE.thread.items_are_values:
+        return _marked(result)
     if not any(np.shape(part) for part in places if part is not None):
         numbers = [part for part in _parts(index) if type(part) is Traced]
         is_view = all(_is_number(trace.node_of(part)) for part in numbers)

@@ -249,6 +249,9 @@ class _Batch:
                 for leaf, place in zip(leaves, places, strict=True)
                 if place is not None
             ]
+        # items are what they are in the surrounding code where that gives tensors
+        are_values = MODE.thread.items_are_values or not holds_tensor(args)
+        self._called = MODE.with_items(are_values, f)
         if not sizes:
             raise ValueError(f"{name}: at least one argument needs an axis of items (in_dims)")
         if len(set(sizes)) > 1:
@@ -322,7 +325,7 @@ class _Batch:
                 )
                 for leaves, build, places in self.parts
             ]
-            result = self.f(*args, **kwargs)
+            result = self._called(*args, **kwargs)
             leaves, build = tree(result, "vmap: the result")
             places = axes_of(result, out_axes, self.name.replace("in_dims", "out_dims"))
             pairs = zip(leaves, places, strict=True)
@@ -344,8 +347,8 @@ class _Batch:
                 for leaves, build, places in self.parts
             ]
             if self.randomness == "error":
-                return state, MODE.without_draws(partial(self.f, *args, **kwargs))
-            return state, self.f(*args, **kwargs)
+                return state, MODE.without_draws(partial(self._called, *args, **kwargs))
+            return state, self._called(*args, **kwargs)
 
         if not self.size:
             found, build, _ = self.call(slice(None), kwargs, out_axes)

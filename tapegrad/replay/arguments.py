@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.eager.batched import Batched
+from tapegrad.eager.modes import MODE
 from tapegrad.eager.nodes import layout_of
 from tapegrad.eager.tensor import Tensor
 from tapegrad.ops.op import refuse_masked
@@ -52,6 +53,8 @@ class Arguments:
         What is equal for arguments that one recording is for.
     has_tensors
         Whether a leaf is a tensor.
+    items_are_values
+        Whether items of arrays are values in the function (`tapegrad.eager.modes`).
     """
 
     def __init__(
@@ -73,6 +76,8 @@ class Arguments:
             key.append(name)
             self._add(arg, name in static_argnames, key, f"argument {name!r}")
         self.has_tensors = any(isinstance(leaf, Tensor) for leaf in self.leaves)
+        self.items_are_values = not self.has_tensors or MODE.thread.items_are_values
+        key.append(self.items_are_values)
         self.key = tuple(key)
 
     @functools.cached_property

@@ -14,6 +14,7 @@ from tapegrad.autograd.grad_mode import enable_grad
 from tapegrad.calls import plain
 from tapegrad.cuda.array import HOST, on_device_named, on_host
 from tapegrad.eager.creation import as_tensor
+from tapegrad.eager.modes import MODE
 from tapegrad.eager.nodes import Node, replaced
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.eager.traced import NotRecordedError, Traced, record
@@ -97,7 +98,7 @@ class Recorded:
             pairs = zip(inputs, arguments.leaves, strict=True)
             trace.numbers |= {node for node, leaf in pairs if type(leaf) in (int, float, complex)}
             args, kwargs = arguments.with_leaves([*map(trace.tensor, inputs)])
-            found = self.function(*args, **kwargs)
+            found = self._called(arguments, args, kwargs)
             if trace.failure is not None:
                 raise trace.failure
             leaves, self._build = tree(found, "jit: the result")
@@ -223,8 +224,11 @@ class Recorded:
         """Call the function itself, on tensors; return what a compiled call returns."""
         leaves = [as_tensor(x) if isinstance(x, np.ndarray) else x for x in arguments.leaves]
         args, kwargs = arguments.with_leaves(leaves)
-        leaves, build = tree(self.function(*args, **kwargs), "jit: the result")
+        leaves, build = tree(self._called(arguments, args, kwargs), "jit: the result")
         return build([_shown(leaf, arguments.has_tensors) for leaf in leaves])
+
+    def _called(self, arguments: Arguments, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        return MODE.with_items(arguments.items_are_values, self.function)(*args, **kwargs)
 
     def text(self) -> str:
         """Return what runs, or why there is nothing compiled."""

@@ -141,6 +141,7 @@ def checkpoint(
     >>> x.grad
     tensor([1.        , 1.25338077])
     """
+    function = MODE.with_items(MODE.thread.items_are_values, function)
     if use_reentrant is None:
         warnings.warn(f"tapegrad.utils.checkpoint: {_PASS_IT}", UserWarning, stacklevel=2)
         use_reentrant = True

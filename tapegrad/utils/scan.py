@@ -105,8 +105,8 @@ def checkpoint_scan(
             f"{NAME} is called inside of vmap; call it outside, with the axis of the batch in the "
             "state"
         )
-    loop = Loop(step, state, args)
     is_plain = not holds_tensor([state, *args])
+    loop = Loop(MODE.with_items(is_plain or MODE.thread.items_are_values, step), state, args)
     if MODE.thread.dual is not None:  # tangents follow the steps
         found = loop.state
         for i in range(n):

@@ -1,0 +1,230 @@
+"""Items of arrays are values in functions of arrays, as NumPy's numbers are: writes do not change
+them, and ``+=`` gives the name another one. In functions of tensors they are views, as in PyTorch.
+"""
+
+import copy
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+from tapegrad.utils.checkpoint import checkpoint
+
+X = np.array([1.0, 2.0, 3.0])
+MATRIX = np.array([[4.0, 1.0, 2.0], [1.0, 3.0, 0.5], [2.0, 0.3, 5.0]])
+
+
+def eliminated(a):
+    a = a * 1.0
+    d = 1.0
+    for k in range(len(a)):
+        pivot = a[k, k]
+        a[k] /= pivot
+        d = d * pivot
+        for i in range(k + 1, len(a)):
+            a[i] -= a[i, k] * a[k]
+    return d
+
+
+def first_loss(x):
+    loss = np.sum(x**2)
+    first = loss
+    for k in range(2):
+        loss += np.sum(x) * k
+    return loss / first
+
+
+def history(x):
+    total = np.log(x[0])
+    kept = [total]
+    for q in x[1:]:
+        total += np.log(q)
+        kept.append(total)
+    return np.stack(kept)
+
+
+def swapped(x):
+    y = x * 1.0
+    y[0], y[2] = y[2], y[0]
+    kept = y[1]
+    y[1] = y[0] * kept
+    y[0] = kept
+    return y
+
+
+def unpacked(x):
+    y = x * 1.0
+    a, b = y[:2]
+    y[0] = 7.0
+    a += 1
+    return a * b + y[0]
+
+
+def at_the_largest(x):
+    a = np.outer(x, x)
+    k = np.argmax(x)
+    row = a[k]
+    row[0] = 5.0
+    kept = a[k, 0]
+    a[k, 0] = 9.0
+    return np.sum(a) * kept
+
+
+def copied(x):
+    y = x * 1.0
+    z = copy.copy(y)
+    z[0] = 7.0
+    return y * z
+
+
+def arrays_without_axes(x):
+    y = x * 1.0
+    z = y[0, ...]
+    z += 1.0
+    w = y[1:2].reshape(())
+    w *= 3.0
+    return y
+
+
+def parts_of_complex(x):
+    z = x * (1 + 1j)
+    c = z[0]
+    r = c.real
+    r += 1
+    return c.real * r + z[1].imag
+
+
+def counted(x):
+    n = np.argmin(x)
+    m = n
+    n += 1
+    return x[m] * n
+
+
+def added_to(x):
+    y = x * 1.0
+    y[0] += x[1]
+    y[1] *= y[0]
+    s = y[1]
+    y += s
+    return y
+
+
+FUNCTIONS = {f.__name__: f for f in (
+    first_loss, history, swapped, unpacked, at_the_largest, copied, arrays_without_axes,
+    parts_of_complex, counted, added_to,
+)}  # fmt: skip
+
+
+def weighted(f):
+    def loss(x):
+        found = f(x)
+        return (found * np.cos(np.arange(np.size(found)).reshape(np.shape(found)))).sum()
+
+    return loss
+
+
+def slope_of(f, x, eps=1e-6):
+    steps = eps * np.eye(x.size).reshape(x.size, *x.shape)
+    return np.array([(f(x + e) - f(x - e)) / (2 * eps) for e in steps]).reshape(x.shape)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+class TestFunctionsOfArrays:
+    def test_value(self, name):
+        f = FUNCTIONS[name]
+        for _ in range(2):
+            np.testing.assert_allclose(tg.jit(f)(X), f(X), rtol=1e-14)
+
+    def test_gradients(self, name):
+        loss = weighted(FUNCTIONS[name])
+        expected = slope_of(loss, X)
+        jitted = tg.jit(loss)
+        for gradient in (tg.grad(loss), tg.grad(jitted), tg.jit(tg.grad(loss)), tg.jacfwd(loss)):
+            np.testing.assert_allclose(gradient(X), expected, rtol=1e-6, atol=1e-8)
+        value, along = tg.jvp(loss)(X, np.ones(3))
+        np.testing.assert_allclose([value, along], [loss(X), expected.sum()], rtol=1e-6, atol=1e-8)
+        again = tg.grad(lambda x: checkpoint(loss, x * 1.0, use_reentrant=False))
+        np.testing.assert_allclose(again(X), expected, rtol=1e-6, atol=1e-8)
+
+    def test_batches(self, name):
+        if name == "at_the_largest":
+            pytest.skip("a row at an index of its own for each item of a batch is a copy")
+        loss = weighted(FUNCTIONS[name])
+        found = tg.vmap(tg.grad(loss))(np.stack([X, X]))
+        np.testing.assert_allclose(found[1], slope_of(loss, X), rtol=1e-6, atol=1e-8)
+
+
+def test_elimination():
+    expected = np.linalg.det(MATRIX) * np.linalg.inv(MATRIX).T
+    jitted = tg.jit(eliminated)
+    assert jitted(MATRIX) == pytest.approx(np.linalg.det(MATRIX))
+    np.testing.assert_allclose(tg.grad(jitted)(MATRIX), expected, rtol=1e-12)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        tg.grad(eliminated)(MATRIX)
+
+
+def test_arguments_that_are_written():
+    def rotated(x):
+        for i in range(1, len(x)):
+            x[i - 1], x[i] = x[i], x[i - 1]
+        return x
+
+    one, other = X.copy(), X.copy()
+    np.testing.assert_array_equal(tg.jit(rotated)(one), rotated(other))
+    np.testing.assert_array_equal(one, other)
+
+
+def test_states_of_loops():
+    def f(x):
+        def step(total, row):
+            before = total
+            total += row
+            return total, before
+
+        return tg.scan(step, 0.0, x)[1]
+
+    for found in (f(X), tg.jit(f)(X)):
+        np.testing.assert_array_equal(found, [0.0, 1.0, 3.0])
+
+    def step(i, x, w):
+        kept = x[0]
+        x = x * w
+        x[0] = kept + 1.0
+        kept += 1.0
+        return x * kept
+
+    expected = step(1, step(0, X, 0.5), 0.5)
+    np.testing.assert_allclose(tg.checkpoint_scan(step, X, 2, 0.5, memory=1), expected)
+
+
+def test_functions_of_tensors_have_views():
+    def f(x):
+        y = x * 1.0
+        first = y[0]
+        first += 1.0
+        total = y.sum()
+        kept = total
+        total += 1.0
+        return y * kept
+
+    expected = np.array([2.0, 2.0, 3.0]) * 8.0
+    t = tg.tensor(X, requires_grad=True)
+    for found in (f(t), tg.jit(f)(tg.tensor(X)), tg.jit(f)(t)):
+        np.testing.assert_array_equal(found.detach(), expected)
+    np.testing.assert_array_equal(tg.jit(f)(X), X * 6.0)  # one recording for each
+    np.testing.assert_array_equal(tg.jit(f)(tg.tensor(X)), expected)
+
+
+def test_functions_of_tensors_in_functions_of_arrays():
+    """The code of a program is of one kind: that of the outermost call."""
+    inner = tg.jit(swapped)
+
+    def f(x):
+        return (inner(x * 1.0) * X).sum()
+
+    np.testing.assert_allclose(tg.grad(f)(X), slope_of(f, X), rtol=1e-6)
+    with tg.enable_grad():
+        t = tg.tensor(X)
+    found = inner(t)  # y[1] is a view here, which the write to it changes
+    np.testing.assert_array_equal(found.numpy(), swapped(t).numpy())
