@@ -18,10 +18,11 @@ from tapegrad.eager.duals import any_dual, carry_tangent
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.numeric import FUNCTIONS, REFLECTED
 from tapegrad.eager.tensor import NO_NUMPY, Tensor, wrap
+from tapegrad.eager.traced import Traced
 from tapegrad.ops.composite import COMPOSITES, declarations
 from tapegrad.ops.kinds import Elementwise
 from tapegrad.ops.op import TABLE
-from tapegrad.ops.shape import in_order
+from tapegrad.ops.shape import in_order, is_packed
 from tapegrad.tape import inspection
 from tapegrad.tape.tape import TAPE
 
@@ -186,6 +187,21 @@ def _flatten(self: Tensor, order: str = "C") -> Tensor:
 def _clone(self: Tensor) -> Tensor:
     """Return a copy; the copy is recorded."""
     return FUNCTIONS["positive"](self) if self.dtype != bool else wrap(self._a.copy())
+
+
+def _copied(self: Tensor, order: str = "C") -> Tensor:
+    """Return a copy with its elements in an order of NumPy's; the copy is recorded."""
+    if order not in ("C", "F", "A", "K"):
+        raise ValueError(f"copy: order {order!r} is none of 'C', 'F', 'A', 'K'")
+    if order == "A":
+        order = "F" if is_packed(self, 1) and not is_packed(self, -1) else "C"
+    if order == "F":
+        return _transpose(_copied(_transpose(self)))
+    # compiled code gets arguments without gaps, as the example of a traced tensor
+    shown = self._node.example if type(self) is Traced else self
+    if order == "K" or is_packed(shown, -1):
+        return self.clone()
+    return FUNCTIONS["reshape"](FUNCTIONS["ravel"](self), self.shape)
 
 
 def _copy_(self: Tensor, source: Any) -> Tensor:
@@ -404,7 +420,7 @@ def _install_protocols() -> None:
         "astype": _astype,
         "backward": _backward,
         "clone": _clone,
-        "copy": _clone,
+        "copy": _copied,
         "copy_": _copy_,
         "expand_dims_": inplace_views.expand_dims_,
         "cpu": lambda self: devices.to_device(self, HOST),

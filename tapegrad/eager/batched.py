@@ -155,6 +155,10 @@ class Batched(Tensor):
         return self._value.device
 
     @property
+    def strides(self) -> tuple[int, ...]:
+        return self._value.strides[1:]
+
+    @property
     def itemsize(self) -> int:
         return self._value.itemsize
 
@@ -194,8 +198,6 @@ class Batched(Tensor):
     def clone(self) -> Tensor:
         """Return a copy; the copy is recorded."""
         return batched(self._value.clone(), self._level)
-
-    copy = clone
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Refuse: it would be about all items at once."""

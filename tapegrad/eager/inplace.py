@@ -462,7 +462,11 @@ def is_value(target: Tensor) -> bool:
     levels = 0
     while type(target) is Batched:  # what it holds has an axis of items
         levels, target = levels + 1, target._value
-    base = target._base if type(target) is traced.Traced else target.meta() and target.meta().base
+    if type(target) is traced.Traced:
+        base: Tensor | None = target._base
+    else:
+        meta = target.meta()
+        base = None if meta is None else meta.base
     return base is None or base.ndim == levels
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ops.op import Op
+from tapegrad.ops.shape import layout_order
 
 
 class Node:
@@ -66,7 +67,7 @@ def layout_of(array: Any) -> tuple[int, ...] | None:
     """
     if array.flags.c_contiguous:
         return None
-    return tuple(np.argsort([-abs(stride) for stride in array.strides], kind="stable").tolist())
+    return layout_order(array.strides)
 
 
 class OfTensors:

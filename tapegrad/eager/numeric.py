@@ -20,7 +20,7 @@ from tapegrad.eager.fast_path import function_of
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.nodes import OfTensors
 from tapegrad.eager.tensor import Tensor, wrap
-from tapegrad.eager.traced import NotRecordedError, RecordingError, holds_traced
+from tapegrad.eager.traced import NotRecordedError, RecordingError, UnknownLayoutError, holds_traced
 from tapegrad.eager.traced_calls import call
 from tapegrad.ops import (  # noqa: F401 (importing them fills the table)
     complex,
@@ -110,6 +110,8 @@ def _traced_composite(composite: Composite, args: Any, kwargs: Any) -> Any:
     """Call a composite function while a function is recorded: its ops, or itself as one call."""
     try:
         return wrap_result(composite.function(*args, **kwargs))
+    except UnknownLayoutError:
+        raise
     except (RecordingError, NotRecordedError):  # it decides by values
         if not holds_traced((*args, *kwargs.values())) or not composite.names:
             raise

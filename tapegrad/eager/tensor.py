@@ -123,6 +123,11 @@ class Tensor(Methods):
         return self._a.dtype
 
     @property
+    def strides(self) -> tuple[int, ...]:
+        """Bytes from an element to the next one along each axis."""
+        return self._a.strides
+
+    @property
     def itemsize(self) -> int:
         """Size of an element in bytes."""
         return self._a.itemsize

@@ -56,6 +56,10 @@ class NotRecordedError(BaseException):
     """
 
 
+class UnknownLayoutError(NotRecordedError):
+    """Raised where the order of elements in memory is asked for, which compiled code may change."""
+
+
 def _depends_on_value(what: str) -> RecordingError:
     """Return the error for a line outside of this package that depends on a value.
 
@@ -308,6 +312,13 @@ class Traced(Tensor):
         return self._trace.device
 
     @property
+    def strides(self) -> tuple[int, ...]:
+        example = self._node.example
+        if not example.flags.c_contiguous:  # that of an argument may have no gaps where it has some
+            raise UnknownLayoutError("the order of elements in memory is asked for")
+        return example.strides
+
+    @property
     def itemsize(self) -> int:
         return self._value.dtype.itemsize
 
@@ -384,8 +395,6 @@ class Traced(Tensor):
         made = self._trace.tensor(self._node)
         made._is_shared = False
         return made
-
-    copy = clone
 
     def share(self) -> None:
         """Note that others may have its memory, so that it can no longer be written to."""

@@ -210,19 +210,46 @@ def unbroadcast(g: Any, shape: tuple[int, ...]) -> Any:
 
 
 def in_order(x: Any, shape: Any, order: str, name: str) -> Any:
-    """Give the elements another shape, in row-major or ("F") column-major order."""
+    """Give the elements another shape, in an order of NumPy's.
+
+    These are row-major ("C"), column-major ("F"), column-major for arrays that are so in memory and
+    row-major for others ("A"), and, to flatten arrays, the order in memory ("K").
+    """
+    allowed = "CFA" if name == "reshape" else "CFAK"
+    if order not in (*allowed,):
+        raise ValueError(f"{name}: order {order!r} is none of {', '.join(map(repr, allowed))}")
+    x = array_of(x)
+    if order == "A":
+        order = "F" if is_packed(x, 1) and not is_packed(x, -1) else "C"
     if order == "F":
         sizes = (shape,) if np.ndim(shape) == 0 else tuple(shape)
         return transpose(reshape(transpose(x), sizes[::-1]))
-    if order not in ("C", "A", "K"):
-        raise ValueError(f"{name}: order {order!r} is none of 'C', 'F', 'A', 'K'")
+    if order == "K" and 0 not in shape_of(x):
+        if 0 in x.strides:
+            raise ValueError(f"{name}: order 'K' of a broadcast array is not supported; copy() it")
+        x = transpose(x, layout_order(x.strides))
     return reshape(x, shape)
+
+
+def layout_order(strides: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the axes of an array in their order in memory."""
+    return tuple(np.argsort([-abs(stride) for stride in strides], kind="stable").tolist())
+
+
+def is_packed(x: Any, step: int) -> bool:
+    """Whether an array has no gaps in memory, in column-major (1) or row-major order (-1)."""
+    packed = x.itemsize
+    for size, stride in [*zip(shape_of(x), x.strides, strict=True)][::step]:
+        if size != 1 and stride != packed:
+            return 0 in shape_of(x)
+        packed *= size
+    return True
 
 
 @public(method=True)
 @composite
 def ravel(x, order="C"):
-    """Flatten, in row-major or (``order="F"``) column-major order."""
+    """Flatten, in one of NumPy's orders: "C", "F", "A" or "K"."""
     return in_order(x, (-1,), order, "ravel")
 
 

@@ -59,7 +59,7 @@ class _Writer:
         self._leaves: list[str] = []
         self._constants: list[Any] = []
         self._parts = 0
-        self._items: set[bool] = set()  # what items of arrays are, which functions of tensors note
+        self._has_tensors = False
 
     def guard(self, count: int, names: list[str]) -> Guard:
         """Return the guard of so many arguments by position, and some by name."""
@@ -128,9 +128,10 @@ def guard_with({", ".join(constants)}):
 
     def _add_tensor(self, text: str, tensor: Tensor) -> bool:
         name = self._of(Tensor, text)
-        if MODE.thread.items_are_values not in self._items:
-            self._items.add(MODE.thread.items_are_values)
-            self._conditions.append(f"MODE.thread.items_are_values is {MODE.thread.items_are_values}")
+        if not self._has_tensors:
+            self._has_tensors = True  # functions of arrays are the same everywhere
+            values = MODE.thread.items_are_values
+            self._conditions.append(f"MODE.thread.items_are_values is {values}")
         if type(tensor._a) is not np.ndarray:
             return False
         if tensor._own is not None and MODE.recording:

@@ -342,3 +342,59 @@ def test_bad_join(name, shapes, kwargs):
     tensors = [tg.tensor(data(shape), requires_grad=True) for shape in shapes]
     with pytest.raises(ValueError, match=r"."):
         FUNCTIONS[name](tensors, **kwargs)
+
+
+# -- orders of elements ----------------------------------------------------------------------------
+
+CUBE = np.arange(24.0).reshape(2, 3, 4)
+LAYOUTS = {
+    "row-major": CUBE,
+    "column-major": np.asfortranarray(CUBE),
+    "transposed": CUBE.transpose(1, 2, 0),
+    "backwards": CUBE[:, ::-1],
+    "with gaps": np.asfortranarray(CUBE)[::2],
+    "one row": CUBE[:1],
+    "empty": CUBE[:0],
+}
+IN_ORDER = {
+    "ravel": lambda x, order: np.ravel(x, order),
+    "flatten": lambda x, order: x.flatten(order),
+    "reshape": lambda x, order: np.reshape(x, (-1, 2), order=order),
+    "ravel of what is transposed": lambda x, order: (x * 1.0).T.ravel(order),
+    "copy": lambda x, order: x.copy(order).ravel("A"),
+    "write to a copy": lambda x, order: written(x.copy(order)),
+}
+
+
+def written(x):
+    flat = x.reshape(-1)  # a view only if the elements are in this order
+    flat[:1] = 7.0
+    return x * 1.0
+
+
+@pytest.mark.parametrize("order", "CFAK")
+@pytest.mark.parametrize("name", IN_ORDER)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_orders_are_those_of_numpy(layout, name, order):
+    x, f = LAYOUTS[layout], lambda x: IN_ORDER[name](x, order)
+    if (name, order) == ("reshape", "K"):
+        with pytest.raises(ValueError, match="reshape: order 'K'"):
+            f(tg.as_tensor(x))
+        return
+    expected = f(x)
+    np.testing.assert_array_equal(array_of(f(tg.as_tensor(x))), expected)
+    np.testing.assert_array_equal(tg.jit(f)(x), expected)
+    if name == "write to a copy":
+        return
+    weights = np.cos(np.arange(expected.size)).reshape(expected.shape)
+    gradient = tg.grad(lambda x: (f(x) * weights).sum())(x)
+    places = np.zeros(CUBE.size, int)
+    places[x.ravel().astype(int)] = np.arange(x.size)
+    np.testing.assert_allclose(gradient.ravel()[places[expected.astype(int)]], weights)
+
+
+def test_order_of_memory_of_broadcast_arrays():
+    x = tg.as_tensor(np.broadcast_to(np.ones(3), (2, 3)))
+    with pytest.raises(ValueError, match="order 'K' of a broadcast array is not supported"):
+        np.ravel(x, "K")
+    np.testing.assert_array_equal(array_of(np.ravel(x.copy(), "K")), np.ones(6))

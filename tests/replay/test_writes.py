@@ -377,6 +377,7 @@ class TestIndices:
 
     def test_rows_at_items_of_arrays(self):
         """They are views in NumPy, where items are numbers; those at tensors are copies."""
+
         def f(x, places):
             z = x * 1.0
             row = z[places[0]]

@@ -328,7 +328,8 @@ def of_fourier(a):
 @tg.njit
 def in_branches(a, n):
     if n > 0:
-        out = in_branches(a, n - 1) * 3
+        b = a + 1.0
+        out = in_branches(b, n - 1) * 3
     else:
         out = a * 2.0
     return out

@@ -51,7 +51,8 @@ class Sizes:
     def _has_numbers(self, array: str) -> bool:
         """Whether zeros like an array are made of numbers rather than of the array."""
         kind, scope = self.state.types[array], self.state.scopes.scope_of[array]
-        return not (scope.local or kind.layout != "C" or kind.dtype != types.float64 or not kind.ndim)
+        is_usual = kind.layout == "C" and kind.dtype == types.float64 and kind.ndim > 0
+        return is_usual and not scope.local
 
     def of(self, array: str, axis: int, scope: Scope) -> str:
         """Return the name of the extent of an axis; if it has none, add a statement for it."""
