@@ -201,7 +201,7 @@ def _copied(self: Tensor, order: str = "C") -> Tensor:
     shown = self._node.example if type(self) is Traced else self
     if order == "K" or is_packed(shown, -1):
         return self.clone()
-    return FUNCTIONS["reshape"](FUNCTIONS["ravel"](self), self.shape)
+    return FUNCTIONS["reshape"](_flatten(self), self.shape)
 
 
 def _copy_(self: Tensor, source: Any) -> Tensor:
