@@ -94,6 +94,7 @@ class Call:
         self.is_kept = is_kept
         self.outer = MODE.thread.transform  # the transform that surrounds this call
         self.has_inner = False  # the function calls another transform
+        self.failure: RuntimeError | None = None  # raised where a gradient would be lost
         if self.outer is not None:
             self.outer.has_inner = True
         self.is_nested = False
@@ -120,7 +121,12 @@ class Call:
         def run() -> Any:
             MODE.thread.transform = self
             MODE.thread.items_are_values = items_are_values
-            return f(*call_args, **(kwargs or {}))
+            try:
+                return f(*call_args, **(kwargs or {}))
+            except ValueError as error:
+                if self.failure is None or error.__cause__ is not self.failure:
+                    raise
+                raise self.failure from None  # NumPy raises another error when it gets this one
 
         result = MODE.with_recording(True, run)
         self.aux: Any = None

@@ -8,8 +8,8 @@ from typing import Any
 from tapegrad.eager.modes import MODE
 
 _WAY_OUT = (
-    "use functions that are differentiated (np.sin instead of math.sin, np.stack instead of "
-    "writing into an array), or say that no gradient is wanted: .item(), .detach()"
+    "use functions that are differentiated (np.sin instead of math.sin, np.stack or writing into "
+    "tg.zeros(n) instead of np.zeros(n)), or say that no gradient is wanted: .item(), .detach()"
 )
 
 
@@ -64,7 +64,8 @@ def note_lost(own: Any, error: str, warning: str) -> None:
     transform = MODE.thread.transform
     while transform is not None:
         if transform.has_made(own):
-            raise RuntimeError(error.format(f"{transform.name} differentiates"))
+            transform.failure = RuntimeError(error.format(f"{transform.name} differentiates"))
+            raise transform.failure
         transform = transform.outer
     warnings.warn(warning, DetachedWarning, stacklevel=4)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import operator
 import random
 import types
 from collections.abc import Sequence
@@ -15,12 +16,13 @@ from tapegrad.eager.batched import Batched
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.nodes import layout_of
 from tapegrad.eager.tensor import Tensor
+from tapegrad.eager.traced import RecordingError
 from tapegrad.ops.op import refuse_masked
 from tapegrad.pytrees import Build, exact_structure, tree
 from tapegrad.random import Generator
 from tapegrad.replay.program import key_of
 
-_STATIC = (bool, str, type(None), Generator)
+_STATIC = (bool, str, type(None), slice, Generator)
 _FUNCTIONS = (
     types.FunctionType,
     types.BuiltinFunctionType,
@@ -92,13 +94,11 @@ class Arguments:
                 "call in every call: give a generator made by tapegrad.random.default_rng"
             )
         if is_static or type(arg) in _STATIC or isinstance(arg, _FUNCTIONS):
-            try:
-                hash(arg)
-            except TypeError:
+            if not _is_hashable(arg):
                 raise TypeError(
                     f"jit: {what} is static and must be hashable, got {type(arg).__name__}; give a "
                     "tuple instead of a list or an array"
-                ) from None
+                )
             key.append(key_of(arg))
             self.parts.append((arg, 0, None))
             return
@@ -141,6 +141,35 @@ class Arguments:
                 start += count
         return made[: self.count], dict(zip(self.names, made[self.count :], strict=True))
 
+    def check_unchanged(
+        self, leaves: Sequence[Any], args: list[Any], kwargs: dict[str, Any]
+    ) -> None:
+        """Raise if a call changed the lists, dicts or dataclasses among its arguments.
+
+        Parameters
+        ----------
+        leaves
+            What the arguments were made with.
+        args, kwargs
+            The arguments.
+        """
+        names = [*range(self.count), *map(repr, self.names)]
+        start = 0
+        for name, arg, (_, count, build) in zip(
+            names, (*args, *kwargs.values()), self.parts, strict=True
+        ):
+            given = [*leaves[start : start + count]]
+            start += count
+            if build is None or build is _only:
+                continue
+            found = tree(arg, "")[0]
+            is_same = len(found) == count and all(map(operator.is_, found, given))
+            if not is_same or key_of(exact_structure(arg)) != key_of(exact_structure(build(given))):
+                raise RecordingError(
+                    f"jit: the function changes argument {name}, a {type(arg).__name__}, which "
+                    "compiled code does not: return what is new, or change a copy"
+                )
+
     def without_leaves(self) -> Arguments:
         """Return arguments of the same structure."""
         made = copy.copy(self)
@@ -169,6 +198,16 @@ class Arguments:
             made.append(build(leaves[start : start + count]))
             start += count
         return tuple(made)
+
+
+def _is_hashable(value: Any) -> bool:
+    if type(value) is tuple:
+        return all(map(_is_hashable, value))
+    try:
+        hash((value.start, value.stop, value.step) if type(value) is slice else value)
+    except TypeError:
+        return False
+    return True
 
 
 def _only(leaves: list[Any]) -> Any:

@@ -442,6 +442,13 @@ def jit(
         except (TypeError, ValueError):
             known = []
         parameters = [parameter.name for parameter in known if parameter.kind in _POSITIONAL]
+        all_names = [parameter.name for parameter in known]
+        takes_others = any(p.kind in (p.VAR_KEYWORD, p.VAR_POSITIONAL) for p in known)
+        if known and not takes_others and (unknown := set(names).difference(all_names)):
+            raise ValueError(
+                f"jit: static_argnames {sorted(unknown)} are no arguments of the function, which "
+                f"are {all_names}"
+            )
         found = {n + len(parameters) if n < 0 else n for n in numbers}
         by_name = set(names)
         for name in names:

@@ -17,7 +17,7 @@ from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.nodes import Node, replaced
 from tapegrad.eager.tensor import Tensor, wrap
-from tapegrad.eager.traced import NotRecordedError, Traced, record
+from tapegrad.eager.traced import NotRecordedError, RecordingError, Traced, record
 from tapegrad.eager.traced_calls import is_narrow
 from tapegrad.pytrees import Build, tree
 from tapegrad.replay.arguments import Arguments
@@ -97,8 +97,12 @@ class Recorded:
             inputs = [*map(_input, arguments.leaves)]
             pairs = zip(inputs, arguments.leaves, strict=True)
             trace.numbers |= {node for node, leaf in pairs if type(leaf) in (int, float, complex)}
-            args, kwargs = arguments.with_leaves([*map(trace.tensor, inputs)])
-            found = self._called(arguments, args, kwargs)
+            try:
+                found = self._called(arguments, [*map(trace.tensor, inputs)])
+            except Exception as error:
+                if trace.failure is None or isinstance(error, RecordingError):
+                    raise
+                raise trace.failure from error  # NumPy raises another error when it gets this one
             if trace.failure is not None:
                 raise trace.failure
             leaves, self._build = tree(found, "jit: the result")
@@ -223,12 +227,15 @@ class Recorded:
     def _run_op_by_op(self, arguments: Arguments) -> Any:
         """Call the function itself, on tensors; return what a compiled call returns."""
         leaves = [as_tensor(x) if isinstance(x, np.ndarray) else x for x in arguments.leaves]
-        args, kwargs = arguments.with_leaves(leaves)
-        leaves, build = tree(self._called(arguments, args, kwargs), "jit: the result")
+        leaves, build = tree(self._called(arguments, leaves), "jit: the result")
         return build([_shown(leaf, arguments.has_tensors) for leaf in leaves])
 
-    def _called(self, arguments: Arguments, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        return MODE.with_items(arguments.items_are_values, self.function)(*args, **kwargs)
+    def _called(self, arguments: Arguments, leaves: list[Any]) -> Any:
+        """Call the function itself."""
+        args, kwargs = arguments.with_leaves(leaves)
+        found = MODE.with_items(arguments.items_are_values, self.function)(*args, **kwargs)
+        arguments.check_unchanged(leaves, args, kwargs)
+        return found
 
     def text(self) -> str:
         """Return what runs, or why there is nothing compiled."""

@@ -1,5 +1,6 @@
 """`tapegrad.jit`: what is recorded, what is refused, and what runs op by op."""
 
+import copy
 import dataclasses
 import functools
 import json
@@ -238,6 +239,22 @@ class TestStatic:
             for f in (tg.jit(times), tg.jit(times, static_argnums=1)):
                 with pytest.raises(TypeError, match="numbers would be those of the first call"):
                     f(V, generator)
+
+    def test_slices(self):
+        f = tg.jit(lambda x, part: x[part] * 2.0)
+        for part in (slice(1), slice(1, 3), slice(1)):
+            assert_equal(f(V, part), V[part] * 2.0)
+        assert f.cache_info().misses == 2
+        g = tg.jit(lambda x, index: x[index], static_argnums=1)
+        assert_equal(g(V, (slice(1), None)), V[:1, None])
+
+    def test_names_that_are_no_arguments(self):
+        with pytest.raises(
+            ValueError, match=r"static_argnames \['m'\] are no arguments .*'x', 'y'"
+        ):
+            tg.jit(lambda x, y: x, static_argnames="m")
+        f = tg.jit(lambda x, **options: x * 2.0 if options["m"] else x, static_argnames="m")
+        assert_equal(f(V, m=True), V * 2.0)
 
     def test_what_is_not_hashable(self):
         with pytest.raises(TypeError, match="argument 1 is static and must be hashable, got list"):
@@ -712,3 +729,60 @@ def test_gradients_of_stacked_products():
     jitted = tg.jit(f)
     assert_equal(tg.grad(jitted, (0, 1))(x, y), tg.grad(f, (0, 1))(x, y))
     assert not jitted.inspect(x, y).startswith("op by op")
+
+
+@dataclasses.dataclass
+class Counted:
+    array: np.ndarray
+    calls: int = 0
+
+
+CHANGES = {
+    "an item": (lambda p: p.update(w=p["w"] * 2.0), lambda: {"w": V * 1.0}),
+    "a new key": (lambda p: p.update(v=p["w"]), lambda: {"w": V * 1.0}),
+    "a list": (lambda p: p.append(p[0]), lambda: [V * 1.0]),
+    "a shorter list": (lambda p: p.pop(), lambda: [V * 1.0, 2.0]),
+    "a field": (lambda p: setattr(p, "array", p.array * 2.0), lambda: Counted(V * 1.0)),
+    "a setting": (lambda p: setattr(p, "calls", 1), lambda: Counted(V * 1.0)),
+    "a number": (lambda p: p.update(k=p["k"] + 1.0), lambda: {"k": 1.0, "w": V}),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_changes_of_containers_are_refused(name):
+    change, make = CHANGES[name]
+
+    def f(x, p):
+        change(p)
+        return x * 2.0
+
+    for _ in range(2):
+        with pytest.raises(tg.RecordingError, match=r"changes argument 1, a (dict|list|Counted)"):
+            tg.jit(f)(V, make())
+    with pytest.raises(tg.RecordingError, match="changes argument 'p'"):
+        tg.jit(f)(V, p=make())
+    assert_equal(tg.jit(lambda x, p: f(x, copy.copy(p)))(V, make()), V * 2.0)
+
+
+def test_arrays_in_containers_are_changed():
+    def f(p):
+        p["w"] *= 2.0
+        return p["w"].sum()
+
+    p = {"w": V * 1.0}
+    assert tg.jit(f)(p) == (2.0 * V).sum()
+    assert_equal(p["w"], 2.0 * V)
+
+
+def test_tensors_in_arrays_of_numpy():
+    def f(x):
+        out = np.zeros(3)
+        out[0] = x[0] * 2.0
+        return x * out
+
+    with pytest.raises(
+        tg.RecordingError, match=r"line \d+ .*out.*fill tapegrad.zeros\(n\) in place"
+    ):
+        tg.jit(f)(V)
+    with pytest.raises(RuntimeError, match=r"lose its gradient; .* tg.zeros\(n\) instead of np"):
+        tg.grad(lambda x: f(x).sum())(V)
