@@ -122,6 +122,28 @@ def broadcast(x, z, a, c):
     return np.sum(np.abs(y) ** 2) + np.sum(y).imag
 
 
+@PROGRAMS(X.copy(), hvp=True)
+def reals_that_become_complex(x):
+    z = x + 0j
+    for _ in range(2):
+        z = z * 1j
+    u = x - 1j
+    u[0] = u[1] * 2j
+    w = np.where(x > 0.9, x, 0j)
+    w[1] = z[0] * (1 + 2j)
+    total = np.zeros(4, np.complex128)
+    total += u * w
+    return (z * u * w).real.sum() + (total * total).imag.sum()
+
+
+@PROGRAMS(X.copy(), 1, hvp=True)
+@PROGRAMS(X.copy(), 0, hvp=True)
+def reals_that_become_complex_in_branches(x, n):
+    z = x / 2 + 0j if n else x * 1j
+    z[1] = z[0] * 1j
+    return (z * z * z).imag.sum() + (z * z).real.sum()
+
+
 @PROGRAMS(A.copy(), Z[:3].copy(), 0.7, hvp=True)
 def rows(a, z, x):
     y = a * z + z * x

@@ -255,10 +255,11 @@ class Lowering:
             return self.converted(constant(0), kind)
         if is_array(kind):
             shape = ast.Tuple([constant(0)] * kind.ndim, ast.Load())
-            call = ast.Call(name("np.empty"), [shape, name(f"np.{kind.dtype}")], [])
+            arguments: list[Atom] = [shape, name(f"np.{kind.dtype}")]
+            call = ast.Call(name("np.empty"), arguments, [])
             target = self.fresh("nothing")
             self.types[target] = types.Array(kind.dtype, kind.ndim, "C")
-            self.block.append(Let(target, call, self.line, rules.Alloc([shape])))
+            self.block.append(Let(target, call, self.line, rules.Alloc(arguments)))
             return name(target)
         if like := member_like(kind, self.function.statics):
             return self.value(name(like))

@@ -341,11 +341,14 @@ class Elementary(Rule):
     def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         if self.whole and self.op.name == "where":
             chosen = [name(gen.tangent(operand)) for operand in self.operands[1:]]
-            gen.set_dot(let, _call("np.where", self.operands[0], *chosen))
+            dots = _call("np.where", self.operands[0], *chosen)
+            gen.set_dot(let, dots, broadcast=self._widens(let, self.operands[1:]))
             return
         found: ast.expr | None = None
         read = {let.target}
+        differentiated: list[ast.expr] = []
         for position, operand, factor in self.terms(gen, let):
+            differentiated.append(name(operand))
             dot: ast.expr = name(gen.dot(operand))
             # a cotangent of 0 passes nothing on, whatever the tangent of the partial
             if Fact.VANISHING in self.op.facts or (self.op.name == "product" and position == 1):
@@ -361,7 +364,17 @@ class Elementary(Rule):
             if isinstance(self.types.get(n), types.Array)
         }
         full = let.target in {n for n in read if n != let.target} or arrays <= read
-        gen.set_dot(let, found, broadcast=self.whole and not full)
+        widens = self._widens(let, differentiated)
+        gen.set_dot(let, found, broadcast=self.whole and (widens or not full))
+
+    def _widens(self, let: Let, operands: Sequence[ast.expr | None]) -> bool:
+        """Whether a result has another dtype than all its operands, as ``x + 1j`` has.
+
+        Then a tangent of these would not have the dtype of the result.
+        """
+        kinds = [self.types.get(n) for atom in operands if atom is not None for n in names_in(atom)]
+        dtypes = {kind.dtype for kind in kinds if isinstance(kind, types.Array)}
+        return bool(dtypes) and self.types[let.target].dtype not in dtypes
 
 
 _ONE = ast.Constant(1.0)
