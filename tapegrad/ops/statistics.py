@@ -26,7 +26,7 @@ from tapegrad.ops.op import (
 )
 from tapegrad.ops.piecewise import where
 from tapegrad.ops.products import matmul
-from tapegrad.ops.shape import concatenate, moveaxis, reshape
+from tapegrad.ops.shape import astype, concatenate, moveaxis, reshape
 
 
 @composite
@@ -42,7 +42,7 @@ def average(x, axis=None, weights=None, *, keepdims=False):
                 "average: weights must have the shape of the array, or that of one axis"
             )
         weights = reshape(weights, tuple(-1 if k in axes else 1 for k in range(rank(x))))
-        weights = weights * np.ones(shape_of(x))
+        weights = weights * np.ones(shape_of(x), dtype_of(weights))
     total = reduction.sum(x * weights, axis=axis, keepdims=keepdims)
     return total / reduction.sum(weights, axis=axis, keepdims=keepdims)
 
@@ -135,6 +135,8 @@ def _quantiles(ordered, count, unknown, q, method, kept):
     q = np.asarray(q, float)
     if not np.all((q >= 0) & (q <= 1)):
         raise ValueError("quantile: q must be between 0 and 1")
+    if q.ndim:  # an array, which has a say in the dtype of the result
+        ordered = astype(ordered, np.result_type(dtype_of(ordered), q))
     shape = (*q.shape, *(shape_of(ordered)[:-1] if kept is None else kept))
     if not shape_of(ordered)[-1]:
         return np.full(shape, np.nan, dtype_of(ordered))
