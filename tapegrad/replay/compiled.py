@@ -71,7 +71,7 @@ class Region:
         self.scalar: Any = None
         if len(program.outputs) == 1 and not program.outputs[0].shape:
             self.scalar = program.outputs[0].dtype.type
-        self._depending = depending(program)
+        self._depending: dict[tuple[bool, ...], list[bool]] = {}  # by which arguments are tracked
         self._has_backward = False
         self._gradients: dict[tuple[int, ...], Any] = {}
 
@@ -81,7 +81,11 @@ class Region:
         They are tensors if an argument is one that requires grad.
         """
         args = [*map(as_given, leaves), *self.constants]
-        needs_record = any(self._depending) and any(map(is_tracked, leaves))
+        tracked = tuple(map(is_tracked, leaves))
+        depends_on = self._depending.get(tracked)
+        if depends_on is None:
+            depends_on = self._depending[tracked] = depending(self.program, tracked)
+        needs_record = any(depends_on)
         if needs_record and not self._has_backward:
             check(self.function, tuple(args))  # the backward pass would raise it
             self._has_backward = True
@@ -92,7 +96,7 @@ class Region:
         if not needs_record:
             return self.typed(self.value(*map(_untracked, args)))
         found = self.typed(self.function(*args))
-        pairs = zip(found, self._depending, strict=True)
+        pairs = zip(found, depends_on, strict=True)
         return [value if depends else _untracked(value) for value, depends in pairs]
 
     def typed(self, found: Any) -> list[Any]:

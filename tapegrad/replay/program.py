@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -98,9 +98,10 @@ def simplified(
     return Program(nodes, inputs, outputs, {body: programs[body] for body in bodies})
 
 
-def depending(program: Program) -> list[bool]:
-    """Return which outputs have derivatives with respect to an argument."""
-    active = {node for node in program.inputs if node.dtype.kind in "fc"}
+def depending(program: Program, are_chosen: Sequence[bool]) -> list[bool]:
+    """Return which outputs have derivatives with respect to some of the arguments."""
+    pairs = zip(program.inputs, are_chosen, strict=True)
+    active = {node for node, is_chosen in pairs if is_chosen and node.dtype.kind in "fc"}
     for node in program.nodes:
         is_real = node.dtype is None or node.dtype.kind in "fc"
         if (

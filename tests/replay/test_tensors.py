@@ -80,6 +80,16 @@ class TestTensors:
         assert not found.requires_grad
         np.testing.assert_allclose(found.numpy(), tg.grad(self.loss)(w.numpy(), x.numpy()), 1e-12)
 
+    def test_results_require_grad_as_op_by_op(self):
+        def f(x, y):
+            return x * 2.0, y * 3.0, y, x * y, y[0] * 1.0
+
+        jitted = tg.jit(f)
+        plain, leaf = tg.tensor([1.0, 2.0]), tg.tensor([1.0, 2.0], requires_grad=True)
+        for args in ((leaf, plain), (plain, leaf), (leaf, leaf), (plain, plain)):
+            found, expected = jitted(*args), f(*args)
+            assert [z.requires_grad for z in found] == [z.requires_grad for z in expected]
+
     def test_a_gradient_of_a_gradient(self):
         w, x = self.points()
         jitted = self.check(self.loss, w, x)
