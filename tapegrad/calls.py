@@ -270,6 +270,7 @@ class Transformed:
         self._compiled: Callable[..., Any] | None = None
         if recorded is not None and compiles and hasattr(recipe[0], "compiled_transform"):
             self._compiled = recipe[0].compiled_transform(self._op_by_op, transform, recipe[1:])
+        self._plain = self._compiled or call  # with no switch changed in any thread
 
     def __getattr__(self, name: str) -> Any:
         """Return what says how a function that is recorded runs, or its transform."""
@@ -286,10 +287,10 @@ class Transformed:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the transformed function."""
+        if not MODE.special:
+            return self._plain(*args, **kwargs)
         if self._compiled is not None and MODE.is_plain:
             return self._compiled(*args, **kwargs)
-        if not MODE.special:
-            return self._call(*args, **kwargs)
         return self._op_by_op(*args, **kwargs)
 
     def _op_by_op(self, *args: Any, **kwargs: Any) -> Any:

@@ -173,6 +173,7 @@ def compute(path: str, dtypes: tuple[str, ...], values: tuple[Any, ...]) -> np.n
 
     def run() -> np.ndarray:
         MODE.thread.transform = _DIFFERENTIATED
+        MODE.thread.items_are_values = True  # compiled code is of arrays
         given = [
             tensor(np.asarray(value, dtype)) if dtype.startswith(("float", "complex")) else value
             for dtype, value in zip(dtypes, values, strict=True)

@@ -198,6 +198,43 @@ def test_states_of_loops():
     np.testing.assert_allclose(tg.checkpoint_scan(step, X, 2, 0.5, memory=1), expected)
 
 
+def test_recorded_functions_in_compiled_ones():
+    inner = tg.jit(swapped)
+    inner(X)
+
+    @tg.njit
+    def f(x):
+        z = inner(x * 2.0)
+        return (z * z).sum()
+
+    def g(x):
+        z = swapped(x * 2.0)
+        return (z * z).sum()
+
+    assert f(X) == g(X)
+    np.testing.assert_allclose(tg.grad(f)(X), slope_of(g, X), rtol=1e-6)
+
+
+def test_functions_of_the_user_take_tensors():
+    class Shown(tg.Function):
+        @staticmethod
+        def forward(ctx, x):
+            y = x.clone()
+            first = y[0]
+            first += 1.0
+            return y
+
+        @staticmethod
+        def backward(ctx, g):
+            return g
+
+    expected = X + [1.0, 0.0, 0.0]
+    f = tg.jit(lambda x: Shown.apply(tg.as_tensor(x)) * 2.0)
+    for _ in range(2):
+        np.testing.assert_array_equal(f(X), 2.0 * expected)
+    np.testing.assert_array_equal(tg.vjp(lambda x: Shown.apply(x), X)[0], expected)
+
+
 def test_functions_of_tensors_have_views():
     def f(x):
         y = x * 1.0

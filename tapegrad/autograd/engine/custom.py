@@ -248,6 +248,7 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
             ctx._shapes = [kind_of(a._a) if isinstance(a, Tensor) else None for a in args]
         switches = MODE.thread.__dict__
         key, action, recording = id(switches), switches["action"], switches["recording"]
+        items_are_values = switches["items_are_values"]
         before = None if action == RECORD_OP else switches.copy()
         try:  # inlined MODE.with_recording(False, ...)
             if before is None:
@@ -256,12 +257,14 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
             else:
                 MODE.set_recording(False)
                 MODE.set_dual(None)
+            switches["items_are_values"] = False  # it takes tensors, whatever calls it
             if cls._separate:
                 output = cls.forward(*args)
                 cls.setup_context(ctx, args, output)
             else:
                 output = cls.forward(ctx, *args)
         finally:
+            switches["items_are_values"] = items_are_values
             if before is not None:
                 MODE.special[key] = None
                 switches.update(before)
