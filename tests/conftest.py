@@ -24,6 +24,7 @@ from hypothesis import settings
 os.environ.setdefault("NUMBA_ENABLE_CUDASIM", "1")  # numba reads it when it is imported
 
 import tapegrad as tg
+from tapegrad.eager.modes import MODE
 from tapegrad.testing import check_grads
 
 # On a build machine the generated cases are the same every time; elsewhere they are new ones.
@@ -114,6 +115,12 @@ def pytest_collection():
 def _what_was_there_before_is_not_looked_at():
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _calls_leave_items_as_they_were():
+    yield
+    assert not MODE.thread.items_are_values
 
 
 @pytest.fixture

@@ -162,12 +162,16 @@ class Mode:
                 self.special.pop(key, None)
 
     def restore(self, switches: dict[str, Any], before: dict[str, Any]) -> None:
-        """Restore all switches of a thread, except the level of forward mode, which ends itself."""
+        """Restore the switches of a thread that contexts change.
+
+        The level of forward mode ends itself, and what items are is a matter of calls.
+        """
         key = id(switches)
         self.special[key] = None
         if before["levels"]:  # a batch may have ended since
             before = {**before, "levels": tuple(v for v in before["levels"] if v.is_open)}
-        before = {**before, "dual": switches["dual"]}
+        kept = ("dual", "items_are_values")
+        before = {**before, **{name: switches[name] for name in kept}}
         switches.update(before)
         switches["action"] = _action_of(switches)
         if switches["action"] == RECORD_OP:

@@ -39,6 +39,7 @@ def in_new_thread(function: Callable[[], T]) -> T:
         try:
             MODE.restore(own, switches)
             MODE.set_dual(switches["dual"])
+            own["items_are_values"] = switches["items_are_values"]
             RUNNING.passes = passes
             found.append(context.run(function))
         except BaseException as error:

@@ -368,10 +368,7 @@ class Elementary(Rule):
         gen.set_dot(let, found, broadcast=self.whole and (widens or not full))
 
     def _widens(self, let: Let, operands: Sequence[ast.expr | None]) -> bool:
-        """Whether a result has another dtype than all its operands, as ``x + 1j`` has.
-
-        Then a tangent of these would not have the dtype of the result.
-        """
+        """Whether a result has another dtype than its operands and their tangents: ``x + 1j``."""
         kinds = [self.types.get(n) for atom in operands if atom is not None for n in names_in(atom)]
         dtypes = {kind.dtype for kind in kinds if isinstance(kind, types.Array)}
         return bool(dtypes) and self.types[let.target].dtype not in dtypes

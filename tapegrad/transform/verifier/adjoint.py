@@ -181,7 +181,10 @@ class Adjoint(Calls):
         for target, value in paired(node.targets[0], node.value):
             if not isinstance(target, ast.Name):
                 continue
-            if target.id in self.frame.own and not self._is_made_again(target.id, value):
+            if target.id in self.frame.own:
+                if self._is_made_again(target.id, value):
+                    self.frame.replace(target.id, Handle(Memory()))
+                    self.frame.carried.add(target.id)
                 continue
             if target.id not in self.bars:
                 if self.is_forward:
@@ -191,7 +194,7 @@ class Adjoint(Calls):
             if handle is not None:
                 found.append((target.id, handle))
         for name, made in found:
-            self.frame.replace(name, made)
+            self.frame.names[name] = made
             self.frame.own.add(name)
             if not self.is_forward:
                 self.frame.carried.add(name)
