@@ -168,6 +168,8 @@ def _astype(
     copy: bool = True,
 ) -> Tensor:
     """Return the elements as another type; options that concern memory layout have no effect."""
+    if not copy and self.dtype == dtype:
+        return self
     if casting != "unsafe":  # raises NumPy's own error for a cast that is not allowed
         np.empty(0, self.dtype).astype(dtype, casting=casting)  # type: ignore[call-overload]
     return FUNCTIONS["astype"](self, dtype)
@@ -301,7 +303,7 @@ def _version(self: Tensor) -> int:
 def _iter(self: Tensor) -> Any:
     if not self.ndim:
         raise TypeError("iteration over a 0-d tensor")
-    return iter([self[k] for k in range(len(self))])
+    return (self[k] for k in range(len(self)))  # as they are when each is asked for
 
 
 def _contains(self: Tensor, value: Any) -> bool:

@@ -18,7 +18,6 @@ from tapegrad.eager.batched import (
     is_at,
 )
 from tapegrad.eager.item_by_item import call_one_by_one
-from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.ops.batching import with_rank
 from tapegrad.ops.op import rank, shape_of
@@ -45,9 +44,6 @@ def read_item(source: Any, index: Any) -> Any:
         new = max(map(rank, places))
         order = (0, *range(new, new + skipped), *range(1, new), *range(new + skipped, found.ndim))
         found = transpose(found, order)
-    if MODE.thread.items_are_values and found.ndim > 1 and all(rank(p) == 1 for p in places):
-        # a view of each item's own array in NumPy, whose writes would reach that array
-        found._a.flags.writeable = False
     return batched(found, level)
 
 

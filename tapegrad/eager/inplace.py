@@ -430,7 +430,7 @@ def read_item(source: Tensor, index: Any) -> Tensor:
             index = with_numbers(index)
     if indexing.is_basic(index):
         found = apply_view(getitem, source, {"index": index})
-        return found if found.shape or ends_in_array(index) else item_of(found)
+        return found if found.shape or traced_calls.ends_in_array(index) else item_of(found)
     return apply_opaque(indexing.gather, {"x": source, "index": index})
 
 
@@ -450,24 +450,16 @@ def with_numbers(index: Any) -> Any:
     return index[()] if is_array(index) and not index.shape and index.dtype.kind in "iu" else index
 
 
-def ends_in_array(index: Any) -> bool:
-    """Whether an index shows an array without axes rather than an item: ``x[0, ...]``."""
-    return index is Ellipsis or (type(index) is tuple and any(part is Ellipsis for part in index))
-
-
 def is_value(target: Tensor) -> bool:
     """Whether ``target += 1`` gives the name another value, as for NumPy's numbers."""
     if target.shape or not MODE.thread.items_are_values:
         return False
-    levels = 0
-    while type(target) is Batched:  # what it holds has an axis of items
-        levels, target = levels + 1, target._value
     if type(target) is traced.Traced:
-        base: Tensor | None = target._base
-    else:
-        meta = target.meta()
-        base = None if meta is None else meta.base
-    return base is None or base.ndim == levels
+        while target._base is not None:
+            target = target._base
+        return not target.shape
+    meta = target.meta()  # the base of what a batch holds is no array of an item
+    return type(target) is Batched or meta is None or meta.base is None or not meta.base.shape
 
 
 def _copy_of(target: Tensor) -> Tensor:

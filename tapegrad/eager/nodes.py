@@ -70,6 +70,29 @@ def layout_of(array: Any) -> tuple[int, ...] | None:
     return layout_order(array.strides)
 
 
+def copy_with_layout(array: np.ndarray, like: np.ndarray) -> np.ndarray:
+    """Return a copy of an array whose elements lie in memory as those of another one.
+
+    Gaps between elements count, too: whether `reshape` makes a view or a copy depends on them.
+    """
+    if not like.size:
+        return array.copy()
+    start = sum(
+        (size - 1) * stride
+        for size, stride in zip(like.shape, like.strides, strict=True)
+        if stride < 0
+    )
+    end = sum(
+        (size - 1) * stride
+        for size, stride in zip(like.shape, like.strides, strict=True)
+        if stride > 0
+    )
+    memory = np.empty(end - start + like.itemsize, np.uint8)
+    found = np.ndarray(like.shape, array.dtype, memory, -start, like.strides)
+    found[...] = array
+    return found
+
+
 class OfTensors:
     """A function that consists of ops: they are recorded, and differentiated, on tensors."""
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.cuda.array import as_array, is_array
+from tapegrad.eager import inplace
 from tapegrad.eager.batched import holds_batched
 from tapegrad.eager.batched_calls import apply_composite, apply_passive
 from tapegrad.eager.dispatch import operand, unwrap
@@ -97,6 +98,8 @@ def _composite_function(composite: Composite) -> Callable[..., Any]:
             result = _traced_composite(composite, args, kwargs)
         else:
             result = wrap_result(body(*args, **kwargs))
+        if MODE.thread.items_are_values:
+            result = _with_values(composite, result)
         if composite.gives_views:
             for k, view in enumerate(result):
                 if view.meta() is not None:
@@ -104,6 +107,15 @@ def _composite_function(composite: Composite) -> Callable[..., Any]:
         return result
 
     return function
+
+
+def _with_values(composite: Composite, result: Any) -> Any:
+    """Return a result with values for views without axes, except those that were asked for."""
+    if type(result) in (list, tuple):
+        return type(result)(_with_values(composite, item) for item in result)
+    is_item = isinstance(result, Tensor) and not result.shape
+    is_view = composite.function.__module__ == shape.__name__ and not composite.gives_views
+    return inplace.item_of(result) if is_item and not is_view else result
 
 
 def _traced_composite(composite: Composite, args: Any, kwargs: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapegrad.eager.modes import MODE
-from tapegrad.eager.nodes import Node, nodes_in
+from tapegrad.eager.nodes import Node, copy_with_layout, nodes_in
 from tapegrad.eager.tensor import Tensor
 from tapegrad.eager.traced import (
     ENDED,
@@ -298,7 +298,7 @@ def read_item(source: Any, index: Any) -> Any:
         return assigned(trace, base, view, places)
 
     result = trace.tensor(again(x))
-    if not result.shape and MODE.thread.items_are_values:
+    if not result.shape and MODE.thread.items_are_values and not ends_in_array(index):
         return _marked(result)
     if not any(np.shape(part) for part in places if part is not None):
         numbers = [part for part in _parts(index) if type(part) is Traced]
@@ -306,6 +306,11 @@ def read_item(source: Any, index: Any) -> Any:
         shown = ShownAs(again, written) if is_view else ShownAs(_refuse_stale, None)
         _set_base(result, source, x, shown)
     return _marked(result)
+
+
+def ends_in_array(index: Any) -> bool:
+    """Whether an index shows an array without axes rather than an item: ``x[0, ...]``."""
+    return index is Ellipsis or (type(index) is tuple and any(part is Ellipsis for part in index))
 
 
 def _is_number(node: Node) -> bool:
@@ -334,7 +339,7 @@ def assigned(trace: Trace, x: Node, value: Any, index: Any) -> Node:
     index
         The index, as `known` or `checked_index` return it.
     """
-    example = x.example.copy(order="K")  # the tensor keeps its layout
+    example = copy_with_layout(x.example, x.example)  # the tensor keeps its layout
     example[example_of_index(index)] = example_of(value)
     if type(index) is list:
         return trace.add(Node("put_at", example, (x, value, index)))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.eager.modes import MODE
-from tapegrad.eager.nodes import Node
+from tapegrad.eager.nodes import Node, copy_with_layout
 from tapegrad.eager.traced import IN_PLACE, NotRecordedError, Trace, Traced
 from tapegrad.eager.traced_calls import assigned, example_of_index, index_of
 from tapegrad.ops.op import TABLE
@@ -43,8 +43,7 @@ def _laid_out(trace: Trace, node: Node, like: np.ndarray) -> Node:
     """Return a node whose example has the layout of another array, as the tensor keeps it."""
     if node.example.strides == like.strides:
         return node
-    example = np.empty_like(like)
-    example[...] = node.example
+    example = copy_with_layout(node.example, like)
     if node.name == "constant":
         return Node("constant", example)
     return trace.add(Node("positive", example, (node,), {}, TABLE["positive"]))

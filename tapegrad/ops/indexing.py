@@ -158,8 +158,25 @@ def put_view(x, value, steps):
     """Return a copy of x with a value in the elements that a chain of views selects."""
     out = as_array(x).copy()
     window = show(out, steps)
+    if isinstance(out, np.ndarray) and not np.may_share_memory(window, out):
+        return _put_at_places(out, value, steps)
     window.flags.writeable = True
     window[...] = value
+    return out
+
+
+def _put_at_places(out: np.ndarray, value: Any, steps: tuple[Any, ...]) -> np.ndarray:
+    """Write to a view that is a copy of this array, whose axes are in another order in memory."""
+    if out.dtype.kind != "c":
+        places = show(np.arange(out.size).reshape(out.shape), steps)
+        out.reshape(-1)[places] = value
+        return out
+    even = np.arange(0, 2 * out.size, 2).reshape(out.shape)
+    places = show(even + 1j * (even + 1), steps)
+    flat = out.reshape(-1).view(out.real.dtype)
+    flat[places.real.astype(int)] = np.real(value)
+    if places.dtype.kind == "c":
+        flat[places.imag.astype(int)] = np.imag(value)
     return out
 
 

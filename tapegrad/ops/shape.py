@@ -253,6 +253,17 @@ def ravel(x, order="C"):
     return in_order(x, (-1,), order, "ravel")
 
 
+@composite
+def rollaxis(x, axis, start=0):
+    """Move an axis before another one."""
+    count = rank(x)
+    (axis,) = normalize_axes(axis, count)
+    (start,) = normalize_axes(start, count + 1)
+    axes = [k for k in range(count) if k != axis]
+    axes.insert(start - (axis < start), axis)
+    return transpose(x, tuple(axes))
+
+
 @public(method=True)
 @composite
 def swapaxes(x, axis1, axis2):
