@@ -195,11 +195,16 @@ def _recorded(step: Step, given: tuple[Any, ...]) -> Any:
             _set_base(result, value, arg, _shown(step, args, number))
             break
     else:
-        if step.op is shape.reshape and type(given[0]) is Traced:
+        if step.op is shape.reshape and type(given[0]) is Traced and _has_order(given[0]):
             # a copy because of the order of its axes in memory, which compiled code may change
             result._is_shared = True
             given[0].share()
     return _marked(result)
+
+
+def _has_order(value: Traced) -> bool:
+    """Whether the axes of an array are in another order in memory, whatever gaps there are."""
+    return shape.layout_order(value._node.example.strides) != (*range(value.ndim),)
 
 
 _WIDE = (np.dtype(np.float64), np.dtype(np.complex128), np.dtype(np.int64), np.dtype(np.bool_))

@@ -258,7 +258,7 @@ def rollaxis(x, axis, start=0):
     """Move an axis before another one."""
     count = rank(x)
     (axis,) = normalize_axes(axis, count)
-    (start,) = normalize_axes(start, count + 1)
+    (start,) = normalize_axes(start + count if start < 0 else start, count + 1)
     axes = [k for k in range(count) if k != axis]
     axes.insert(start - (axis < start), axis)
     return transpose(x, tuple(axes))

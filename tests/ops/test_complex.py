@@ -155,6 +155,7 @@ ARRANGING = [
     ("put_view", [(2, 3), (2,)], (((TABLE["getitem"], COLUMN),),), put_view),
     ("ravel", [(2, 3)], ()),
     ("swapaxes", [(2, 3, 2)], (0, 1)),
+    ("rollaxis", [(2, 3, 2)], (2,)),
     ("moveaxis", [(2, 3, 2)], (0, 2)),
     ("matrix_transpose", [(2, 3, 2)], ()),
     ("expand_dims", [(2, 3)], (1,)),
