@@ -77,16 +77,8 @@ def copy_with_layout(array: np.ndarray, like: np.ndarray) -> np.ndarray:
     """
     if not like.size:
         return array.copy()
-    start = sum(
-        (size - 1) * stride
-        for size, stride in zip(like.shape, like.strides, strict=True)
-        if stride < 0
-    )
-    end = sum(
-        (size - 1) * stride
-        for size, stride in zip(like.shape, like.strides, strict=True)
-        if stride > 0
-    )
+    reach = [(size - 1) * step for size, step in zip(like.shape, like.strides, strict=True)]
+    start, end = sum(min(n, 0) for n in reach), sum(max(n, 0) for n in reach)
     memory = np.empty(end - start + like.itemsize, np.uint8)
     found = np.ndarray(like.shape, array.dtype, memory, -start, like.strides)
     found[...] = array
