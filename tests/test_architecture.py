@@ -33,6 +33,7 @@ LAYERS = [
         f"transform.{name}"
         for name in ("errors", "kinds", "ir", "syntax", "declared", "printer", "stubs")
     ],
+    ["transform.llvm"],
     ["transform.cache"],
     ["transform.deferred", "transform.eager_calls"],
     ["transform.blas", "transform.extremes", "transform.tape_memory"],

@@ -8,6 +8,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tapegrad.kernels.collection import rare_collections
+
 DELAY = 2.0  # seconds of compiling, after which the line is written
 _state = threading.local()  # `depth`: compilations in this thread, one inside of the other
 _said: list[str] = []  # what this process has written
@@ -15,7 +17,7 @@ _said: list[str] = []  # what this process has written
 
 @contextmanager
 def compiling(what: str) -> Iterator[None]:
-    """Say once in a process that it compiles, if that takes long.
+    """Say once in a process that it compiles, if that takes long; collect garbage less often.
 
     The line is written to standard error if this is a terminal, unless the environment variable
     ``TAPEGRAD_QUIET`` is set.
@@ -27,14 +29,16 @@ def compiling(what: str) -> Iterator[None]:
     """
     depth = getattr(_state, "depth", 0)
     if depth or _said or os.environ.get("TAPEGRAD_QUIET") or not _is_terminal():
-        yield
+        with rare_collections():
+            yield
         return
     timer = threading.Timer(DELAY, _say, [what])
     timer.daemon = True
     _state.depth = depth + 1
     timer.start()
     try:
-        yield
+        with rare_collections():
+            yield
     finally:
         timer.cancel()
         _state.depth = depth

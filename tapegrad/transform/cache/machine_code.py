@@ -24,6 +24,7 @@ from numba.core.serialize import dumps
 
 from tapegrad.kernels import cache, native
 from tapegrad.transform.cache import fingerprint
+from tapegrad.transform.llvm.pipeline import use_pipeline
 
 
 class MachineCode(NullCache):
@@ -145,14 +146,16 @@ def as_inner(dispatcher: Any) -> Any:
 
 def jit(function: Callable[..., Any], **options: Any) -> Any:
     """Compile a function of this package with numba, for compiled code; cache its machine code."""
-    made = as_inner(numba.njit(error_model="numpy", **options)(function))
+    made = uncached(function, **options)
     made._cache = _OfPackage(function)
     return made
 
 
-def uncached(function: Callable[..., Any]) -> Any:
+def uncached(function: Callable[..., Any], **options: Any) -> Any:
     """Compile a function of this package that is on disk only as part of its callers."""
-    return as_inner(numba.njit(error_model="numpy")(function))
+    made = as_inner(numba.njit(error_model="numpy", **options)(function))
+    use_pipeline(made)
+    return made
 
 
 def inlined(function: Callable[..., Any]) -> Any:

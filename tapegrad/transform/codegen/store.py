@@ -31,6 +31,7 @@ from tapegrad.transform.cache import machine_code
 from tapegrad.transform.cache.fingerprint import Fingerprint
 from tapegrad.transform.frontend.source import MISSING, Source
 from tapegrad.transform.functions import ops, scalar_ops
+from tapegrad.transform.llvm.pipeline import use_pipeline
 from tapegrad.transform.lowering.stand_ins import core_of, made_for, stand_in
 
 _HEAD = "# tapegrad: "
@@ -262,6 +263,8 @@ def execute(
     # do not use numba's own cache, which trusts what it finds
     exec(compile(shown.replace("cache=True", "cache=False"), filename, "exec"), module.__dict__)
     made = machine_code.functions_of(module.__dict__)
+    for function in made.values():
+        use_pipeline(function)
     for function_name in made.keys() - {about["entry"], about["run"], about["assuming"]}:
         machine_code.as_inner(made[function_name])
     if path is not None and about["cache"]:

@@ -1,0 +1,95 @@
+"""numba's passes, less those that generated code has no use for."""
+
+from __future__ import annotations
+
+from types import CodeType
+from typing import Any
+
+from numba.core import compiler, ir, types
+from numba.core.compiler_machinery import PassManager, register_pass
+from numba.core.registry import CPUDispatcher
+from numba.core.typed_passes import BaseNativeLowering, NativeLowering, NopythonRewrites
+from numba.core.untyped_passes import InlineClosureLikes
+
+from tapegrad.transform.llvm.lower import Lower
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _Lowering(BaseNativeLowering):
+    """Writes code for LLVM."""
+
+    _name = "tapegrad_lowering"
+
+    @property
+    def lowering_class(self) -> type[Lower]:
+        return Lower
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _ArrayExpressions(NopythonRewrites):
+    """numba's rewriting of typed code, if there is an expression of arrays to be rewritten."""
+
+    _name = "tapegrad_array_expressions"
+
+    def run_pass(self, state: Any) -> bool:
+        if not any(map(_is_rewritten, state.typemap.values())) and not _has_array_results(state):
+            return False
+        changed: bool = super().run_pass(state)
+        return changed
+
+
+def _is_rewritten(kind: Any) -> bool:
+    """Whether values of a type are read by names, which numba replaces by positions."""
+    return isinstance(kind, (types.Record, types.UnicodeType, types.StringLiteral))
+
+
+def _has_array_results(state: Any) -> bool:
+    """Whether an operation or a call returns an array."""
+    for block in state.func_ir.blocks.values():
+        for statement in block.find_insts(ir.Assign):
+            value = statement.value
+            if isinstance(value, ir.Expr) and (
+                value.op in ("binop", "inplace_binop", "unary")
+                or (value.op == "call" and _is_ufunc(state.typemap[value.func.name]))
+            ):
+                if isinstance(state.typemap[statement.target.name], types.Array):
+                    return True
+    return False
+
+
+def _is_ufunc(kind: Any) -> bool:
+    """Whether a function is a universal function, of NumPy or of the user's."""
+    return hasattr(getattr(kind, "typing_key", None), "nin")
+
+
+_REPLACED = {NativeLowering: _Lowering, NopythonRewrites: _ArrayExpressions}
+
+
+class Pipeline(compiler.Compiler):  # type: ignore[misc]
+    """numba's compiler, as generated functions use it."""
+
+    def define_pipelines(self) -> list[PassManager]:
+        managers: list[PassManager] = super().define_pipelines()
+        flags = self.state.flags
+        if flags.force_pyobject or flags.auto_parallel.enabled or flags.debuginfo:
+            return managers
+        (manager,) = managers
+        made = PassManager("tapegrad_generated")
+        omitted = () if _has_inner_functions(self.state.func_id.code) else (InlineClosureLikes,)
+        made.passes.extend(
+            (_REPLACED.get(found, found), text)
+            for found, text in manager.passes
+            if found not in omitted
+        )
+        made.finalize()
+        return [made]
+
+
+def _has_inner_functions(code: CodeType) -> bool:
+    return any(isinstance(constant, CodeType) for constant in code.co_consts)
+
+
+def use_pipeline(dispatcher: Any) -> None:
+    """Let numba compile a function, which is not compiled yet, as a generated one."""
+    if isinstance(dispatcher, CPUDispatcher):  # with NUMBA_DISABLE_JIT it is Python's function
+        dispatcher._compiler.pipeline_class = Pipeline
