@@ -27,7 +27,7 @@ _MOST_FACTORS = 16  # of a power that is written as a product
 _INDICES = (types.intp, types.uintp)
 
 
-class Lower(lowering.Lower):  # type: ignore[misc]
+class Lower(lowering.Lower):
     """numba's lowering, with code of its own for elements of arrays, numbers, and ranges.
 
     The values are those that numba's code computes, to the last bit.

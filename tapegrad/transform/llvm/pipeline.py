@@ -65,7 +65,7 @@ def _is_ufunc(kind: Any) -> bool:
 _REPLACED = {NativeLowering: _Lowering, NopythonRewrites: _ArrayExpressions}
 
 
-class Pipeline(compiler.Compiler):  # type: ignore[misc]
+class Pipeline(compiler.Compiler):
     """numba's compiler, as generated functions use it."""
 
     def define_pipelines(self) -> list[PassManager]:
