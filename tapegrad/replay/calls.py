@@ -93,11 +93,12 @@ def _permuted(text: Text, x: Node, order: list[int]) -> str:
 def _row(text: Text, node: Node, row: str) -> str:
     """Write the reduction of a row; return the name of the result."""
     result = text.fresh("m")
+    is_flat = (node.op is not None and node.name != "top") or len(axes_of(node)) == 1
+    items = row if is_flat else f"{row}.reshape(-1)"
     if node.name == "top":
-        text.line(f"{result} = tg.stop_gradient(largest({row}.reshape(-1)))")
+        text.line(f"{result} = tg.stop_gradient(largest({items}))")
     else:
-        is_flat = node.op is not None or len(axes_of(node)) == 1
-        text.line(f"{result} = np.{node.name}({row if is_flat else f'{row}.reshape(-1)'})")
+        text.line(f"{result} = np.{node.name}({items})")
     return result
 
 

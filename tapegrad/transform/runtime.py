@@ -150,6 +150,22 @@ def index(typingctx, number):
     return types.uintp(types.intp), codegen
 
 
+def _chosen(comparison):
+    """Return a function of two integers that returns the first if a comparison is true."""
+
+    def choose(typingctx, x, y):
+        def codegen(context, builder, signature, args):
+            return builder.select(builder.icmp_signed(comparison, *args), *args)
+
+        return types.intp(types.intp, types.intp), codegen
+
+    return choose
+
+
+larger = intrinsic(_chosen(">"))
+smaller = intrinsic(_chosen("<"))
+
+
 @intrinsic(prefer_literal=True)
 def block(typingctx, size):
     """Return an array of a constant size that lives as long as the function; it is not filled."""

@@ -2,7 +2,7 @@
 
 Large arrays take their memory from a pool (`tape_memory.large_arrays`). Products are added to
 cotangents by BLAS, without arrays in between (`blas`). The largest and smallest elements are found
-by several chains of comparisons (`extremes`).
+by several chains of comparisons (`extremes`). For the larger of two integers numba compiles a function.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ _PRODUCTS: dict[str, Callable[..., str]] = {
     "stacked_product_vjp_x": lambda x_bar, y, g: f"runtime.add_products_nt({x_bar}, {g}, {y})",
     "stacked_product_vjp_y": lambda x, y_bar, g: f"runtime.add_products_tn({y_bar}, {x}, {g})",
 }
+_OF_INTEGERS = {"max": "runtime.larger", "min": "runtime.smaller"}
 _OF_SHAPES = {"np.empty": "runtime.empty", "np.zeros": "runtime.zeros"}
 _OF_ARRAYS: dict[str, Callable[[str], str]] = {
     "np.empty_like": "runtime.empty({}.shape)".format,
@@ -78,10 +79,13 @@ def _of_products(node: ast.Call, facts: Facts) -> str:
 
 
 def _of_numpy(node: ast.Call, facts: Facts) -> str:
-    """Return the text of a call in place of one of NumPy, "" for none."""
+    """Return the text of a call in place of one of NumPy or Python, "" for none."""
     name, args = ast.unparse(node.func), [*map(ast.unparse, node.args)]
     kinds = [_kind(arg, facts) for arg in node.args]
-    if name in _OF_SHAPES and len(args) == 1:
+    if name in _OF_INTEGERS and len(args) == 2:
+        if all(_is_integer(arg, facts) for arg in node.args):
+            return f"{_OF_INTEGERS[name]}({', '.join(args)})"
+    elif name in _OF_SHAPES and len(args) == 1:
         if isinstance(node.args[0], ast.Tuple) or _is_shape(kinds[0]):
             return f"{_OF_SHAPES[name]}({args[0]})"
     elif name in _OF_ARRAYS and len(args) == 1 and _is_of_floats(kinds[0]):
@@ -97,6 +101,16 @@ def _of_numpy(node: ast.Call, facts: Facts) -> str:
 
 def _kind(node: ast.expr, facts: Facts) -> Any:
     return facts.kind(node.id) if isinstance(node, ast.Name) else None
+
+
+def _is_integer(node: ast.expr, facts: Facts) -> bool:
+    """Whether an expression is an integer of 64 bits."""
+    if isinstance(node, ast.BinOp):
+        if isinstance(node.op, (ast.Add, ast.Sub, ast.Mult)):
+            return _is_integer(node.left, facts) and _is_integer(node.right, facts)
+    elif isinstance(node, ast.Constant):
+        return type(node.value) is int
+    return types.unliteral(_kind(node, facts)) == types.int64
 
 
 def _is_shape(kind: Any) -> bool:

@@ -163,9 +163,9 @@ class LoopCode:
         remains = f"{self.start} < {end}" if is_down else f"{begin} < {self.stop}"
         with writer.block(f"while {remains}:"):
             if is_down:
-                writer(f"{begin} = max({end} - {sizes.WIDTH}, {self.start})")
+                writer(f"{begin} = runtime.larger({end} - {sizes.WIDTH}, {self.start})")
             else:
-                writer(f"{end} = min({begin} + {sizes.WIDTH}, {self.stop})")
+                writer(f"{end} = runtime.smaller({begin} + {sizes.WIDTH}, {self.stop})")
             if self.iteration.flags:
                 writer(f"{failed} = not {in_blocks}")
                 with writer.block(f"if {in_blocks}:"):

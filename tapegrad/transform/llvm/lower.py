@@ -118,13 +118,11 @@ class Lower(lowering.Lower):
         """Return the result of an operation on two numbers, None for other ones."""
         signature = self.fndesc.calltypes[expr]
         left, right = map(types.unliteral, signature.args)
-        exponent = expr.static_rhs
-        if op is operator.pow and left == types.float64 and type(exponent) is int:
-            if right != types.int64 or not 0 < exponent <= _MOST_FACTORS:
+        if op is operator.pow and signature.return_type == left == types.float64:
+            exponent = self._definition(expr.rhs)
+            if not self._is_integer(exponent) or not 0 < exponent.value <= _MOST_FACTORS:
                 return None
-            if signature.return_type != types.float64:
-                return None
-            return self._power(self._operand(expr.lhs, left), exponent)
+            return self._power(self._operand(expr.lhs, left), exponent.value)
         if left != right:
             return None
         if left == types.float64:
