@@ -2,7 +2,8 @@
 
 Large arrays take their memory from a pool (`tape_memory.large_arrays`). Products are added to
 cotangents by BLAS, without arrays in between (`blas`). The largest and smallest elements are found
-by several chains of comparisons (`extremes`). For the larger of two integers numba compiles a function.
+by several chains of comparisons (`extremes`). For the larger of two integers numba would compile a
+function.
 """
 
 from __future__ import annotations
