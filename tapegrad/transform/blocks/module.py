@@ -25,6 +25,7 @@ from tapegrad.transform.blocks.rows_in_gradients import keep_rows_in_gradients
 from tapegrad.transform.blocks.sharing import Sharing
 from tapegrad.transform.blocks.single_elements import visit_single_elements
 from tapegrad.transform.blocks.small_arrays import keep_on_stack, write_extents
+from tapegrad.transform.blocks.stored_rows import read_stored_rows
 from tapegrad.transform.blocks.unread_zeros import remove_unread_zeros
 from tapegrad.transform.blocks.unrolling import unrolled
 from tapegrad.transform.blocks.unused_tape import drop_unused_tape
@@ -90,7 +91,8 @@ class Module:
         reached = self._reached(entries)
         for name in reached:
             self._trees[name] = self._unrolled(self.functions[name])
-        changed = share_rows([self.functions[name] for name in reached], self._trees)
+        changed = {name for name in reached if self._reads_stored(name)}
+        changed |= share_rows([self.functions[name] for name in reached], self._trees)
         changed |= {name for name in reached if self._selects(name)}
         changed |= {name for name in reached if self._removes_zeros(name)}
         loops = {name: self._loops(self.functions[name]) for name in reached}
@@ -170,6 +172,11 @@ class Module:
         if is_changed:
             flow = Flow(tree, facts, self._holding)
         return reuse_arrays(tree, facts, flow, self._fresh[name]) or is_changed
+
+    def _reads_stored(self, name: str) -> bool:
+        """Read kept values from arrays that hold them; return whether there are any."""
+        tree, facts = self._trees[name], self._facts[name]
+        return read_stored_rows(tree, facts, Flow(tree, facts, self._holding))
 
     def _removes_zeros(self, name: str) -> bool:
         """Remove zeros that nothing reads; return whether there are any."""

@@ -9,7 +9,7 @@ it.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,7 +65,7 @@ def share_rows(functions: list[Generated], trees: dict[str, ast.FunctionDef]) ->
     found: dict[Key, list[tuple[str, Rows]]] = {}
     raising = {f.name for f in functions if f.made_from.targetoptions.get("error_model") != "numpy"}
     for function in functions:
-        for rows in _loops(trees[function.name].body):
+        for rows in loops_with_rows(trees[function.name].body):
             key = function.unit, _target(rows.statement), frozenset(rows.names)
             found.setdefault(key, []).append((function.name, rows))
     shared = []
@@ -83,12 +83,12 @@ def share_rows(functions: list[Generated], trees: dict[str, ast.FunctionDef]) ->
     return {name for name, *_ in shared}
 
 
-def _loops(body: list[ast.stmt]) -> Iterator[Rows]:
+def loops_with_rows(body: list[ast.stmt]) -> Iterator[Rows]:
     """Yield the loops with rows; those of one block from the last to the first."""
     for place in range(len(body) - 1, -1, -1):
         node = body[place]
         for block in blocks_of(node):
-            yield from _loops(block)
+            yield from loops_with_rows(block)
         first = place
         while first and _row_of(body[first - 1]):
             first -= 1
@@ -260,6 +260,23 @@ def _write(rows: Rows, kept: Kept, groups: list[list[str]]) -> None:
         size = _place(count, trips, more).removeprefix("top + ")
         before.value = ast.parse(size, mode="eval").body
     rows.block[rows.first : rows.loop] = ast.parse("\n".join([*lines, *copies])).body
+
+
+def drop_rows(rows: Rows, names: Collection[str]) -> None:
+    """Drop some rows of a loop, and with the last of them its part of the tape."""
+    block, loop, is_forward = rows.block, rows.statement, rows.is_forward
+    if is_forward:
+        loop.body = [node for node in loop.body if _filled(node) not in names] or [ast.Pass()]
+    rows.names[:] = [name for name in rows.names if name not in names]
+    if rows.names:
+        _write(rows, {}, [])
+        return
+    gone = block[rows.first - 1 - is_forward : rows.loop]
+    if is_forward:  # top becomes what was reserved
+        assert isinstance(gone[0], ast.Assign)
+        end = f"top = {ast.unparse(gone[0].targets[0])}"
+        gone += [node for node in block[rows.loop + 1 :] if ast.unparse(node) == end][:1]
+    block[:] = [node for node in block if not any(node is part for part in gone)]
 
 
 def _place(count: int, trips: str, more: int) -> str:

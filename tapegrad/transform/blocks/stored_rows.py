@@ -1,0 +1,213 @@
+"""Kept values that an array holds anyway are read from there, and not kept on the tape.
+
+A loop that computes elements of a new array often needs the same values for its reverse::
+
+    row = runtime.row(tape, top, trips)
+    for j in range(n):                      for j in range(n):
+        z[i, j] = v                             z[i, j] = v
+        row[j] = v
+    ...                                     ...
+    row = runtime.row(tape, top, trips)
+    for j in range(n):                      for j in range(n):
+        v = row[j]                              v = z[i, j]
+
+Nothing else may write to the array, and each iteration has an element of its own.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+from numba.core import types
+
+from tapegrad.transform.blocks.holding import Flow
+from tapegrad.transform.blocks.making import MAKERS, is_plain_array
+from tapegrad.transform.blocks.rows import Rows, drop_rows, loops_with_rows
+from tapegrad.transform.independence.sums import blocks_of
+from tapegrad.transform.independence.uses import READING, Facts
+from tapegrad.transform.syntax import subtree
+from tapegrad.transform.verifier.memory import SHAPE, added_to
+
+Index = tuple[str, ...]
+
+
+def read_stored_rows(tree: ast.FunctionDef, facts: Facts, flow: Flow) -> bool:
+    """Read kept values from arrays that hold them; return whether there are any.
+
+    Parameters
+    ----------
+    tree
+        The function, which is changed.
+    facts
+        What is known of its names.
+    flow
+        Where its arrays may go.
+    """
+    pairs: dict[tuple[str, ...], list[Rows]] = {}
+    for rows in loops_with_rows(tree.body):
+        pairs.setdefault((ast.unparse(rows.statement.target), *rows.names), []).append(rows)
+    found = []
+    for pair in pairs.values():
+        forward = [rows for rows in pair if rows.is_forward]
+        if len(pair) == 2 and len(forward) == 1:
+            (backward,) = (rows for rows in pair if rows is not forward[0])
+            search = _Search(tree, facts, flow, forward[0], backward)
+            stored = {name: place for name in backward.names if (place := search.place_of(name))}
+            if stored:
+                found.append((forward[0], backward, stored))
+    for _, backward, stored in found:
+        _read(backward, stored)
+    halves = [(rows, stored) for *pair, stored in found for rows in pair]
+    for rows, stored in sorted(halves, key=lambda half: -half[0].first):
+        drop_rows(rows, stored)  # the last of a block first: the places of others stay
+    read = {n.id for n in subtree(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    for rows, _ in halves:
+        if rows.trips not in read:
+            rows.block[:] = [node for node in rows.block if _name(node) != rows.trips]
+    return bool(found)
+
+
+class _Search:
+    """The search for arrays that hold what one loop keeps."""
+
+    def __init__(
+        self, tree: ast.FunctionDef, facts: Facts, flow: Flow, forward: Rows, backward: Rows
+    ) -> None:
+        self.tree, self.facts, self.flow = tree, facts, flow
+        self.loop = forward.statement
+        self.around = [_loops_around(tree.body, rows.statement) for rows in (forward, backward)]
+        self.uses = Counter(n.id for n in subtree(tree) if isinstance(n, ast.Name))
+        self.assigned = _assigned(tree)
+
+    def place_of(self, row: str) -> tuple[str, Index] | None:
+        """Return the array that holds what a row keeps, and the index there; None for no array."""
+        filling = [node for node in self.loop.body if _stored_in(node) == row]
+        if len(filling) != 1 or self.uses[row] != 4:  # made twice, filled once, read once
+            return None
+        (fill,) = filling
+        assert isinstance(fill, ast.Assign)
+        value = ast.unparse(fill.value)
+        if self.facts.kind(value) != types.float64 or _assigned(self.loop)[value] != 1:
+            return None
+        for store in self.loop.body:
+            if store is not fill and isinstance(store, ast.Assign):
+                target = store.targets[0]
+                if isinstance(target, ast.Subscript) and ast.unparse(store.value) == value:
+                    index = _parts(target)
+                    if not self.is_between(value, fill, store) and self.is_own(index):
+                        if self.holds(ast.unparse(target.value)):
+                            return ast.unparse(target.value), index
+        return None
+
+    def is_between(self, value: str, *both: ast.stmt) -> bool:
+        """Whether a name is assigned between two statements of the loop."""
+        first, last = sorted(map(self.loop.body.index, both))
+        return any(_assigned(node)[value] for node in self.loop.body[first:last])
+
+    def is_own(self, index: Index) -> bool:
+        """Whether each iteration has an element of its own, in the reverse loop the same one."""
+        targets = []
+        for loops in self.around:
+            if not all(isinstance(loop, ast.For) for loop in loops):
+                return False
+            names = [ast.unparse(loop.target) for loop in loops if isinstance(loop, ast.For)]
+            if any(_assigned(loops[0])[name] != 1 for name in names):
+                return False
+            targets.append(names)
+        if targets[0] != targets[1] or not set(targets[0]) <= set(index):
+            return False
+        return all(part in targets[0] or part.isdigit() for part in index)
+
+    def holds(self, array: str) -> bool:
+        """Whether an array is made once, before all loops, and written to by one statement."""
+        kind = self.facts.kind(array)
+        if not is_plain_array(kind) or self.assigned[array] != 1 or array in self.flow.kept:
+            return False
+        makers = [n for n in self.tree.body if isinstance(n, ast.Assign) and _name(n) == array]
+        if len(makers) != 1 or not isinstance(call := makers[0].value, ast.Call):
+            return False
+        return (
+            ast.unparse(call.func) in MAKERS
+            and self.flow.reached([array]) == {array}
+            and self.is_only_read(array)
+        )
+
+    def is_only_read(self, array: str) -> bool:
+        """Whether an array is used by what makes it, by what fills it, and otherwise only read."""
+        read = 2
+        for node in subtree(self.tree):
+            if isinstance(node, ast.Attribute) and node.attr in SHAPE:
+                read += _is(node.value, array)
+            elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+                is_element = not any(isinstance(part, ast.Slice) for part in subtree(node.slice))
+                read += _is(node.value, array) and is_element
+            elif isinstance(node, ast.Call):
+                read += sum(_is(arg, array) for arg in _only_read(node))
+        return read == self.uses[array]
+
+
+def _loops_around(
+    body: list[ast.stmt], loop: ast.For, around: tuple[ast.stmt, ...] = ()
+) -> list[ast.stmt]:
+    """Return the loops around a loop, from the outermost to itself."""
+    for node in body:
+        if node is loop:
+            return [part for part in (*around, node) if isinstance(part, (ast.For, ast.While))]
+        for block in blocks_of(node):
+            if found := _loops_around(block, loop, (*around, node)):
+                return found
+    return []
+
+
+def _only_read(call: ast.Call) -> Iterator[ast.expr]:
+    """Yield the arguments of a call that it reads and that its result does not share."""
+    module, _, name = ast.unparse(call.func).rpartition(".")
+    if call.keywords:
+        return
+    if module == "arrays" and "_vjp_" in name:
+        changed = added_to((module, name))
+        if changed >= 0:
+            yield from (arg for place, arg in enumerate(call.args) if place != changed)
+    elif module == "np" and name in READING | {"dot"}:
+        yield from call.args
+    elif module == "np" and isinstance(function := getattr(np, name, None), np.ufunc):
+        yield from call.args[: function.nin]
+
+
+def _read(backward: Rows, stored: dict[str, tuple[str, Index]]) -> None:
+    """Let a reverse loop read values from arrays."""
+    for node in subtree(backward.statement):
+        if isinstance(node, ast.Subscript) and ast.unparse(node.value) in stored:
+            array, index = stored[ast.unparse(node.value)]
+            made = ast.parse(f"{array}[{', '.join(index)}]", mode="eval").body
+            assert isinstance(made, ast.Subscript)
+            node.value, node.slice = made.value, made.slice
+
+
+def _stored_in(node: ast.stmt) -> str:
+    """Return the array of which a statement sets an element, "" for other statements."""
+    target = node.targets[0] if isinstance(node, ast.Assign) else None
+    return ast.unparse(target.value) if isinstance(target, ast.Subscript) else ""
+
+
+def _parts(node: ast.Subscript) -> Index:
+    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    return tuple(map(ast.unparse, parts))
+
+
+def _name(node: ast.stmt) -> str:
+    """Return the name that a statement assigns, "" for other statements."""
+    return ast.unparse(node.targets[0]) if isinstance(node, ast.Assign) else ""
+
+
+def _assigned(node: ast.AST) -> Counter[str]:
+    """Return how often a node assigns names."""
+    names = (part for part in subtree(node) if isinstance(part, ast.Name))
+    return Counter(name.id for name in names if isinstance(name.ctx, ast.Store))
+
+
+def _is(node: ast.expr, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
