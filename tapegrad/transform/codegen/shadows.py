@@ -180,18 +180,21 @@ class Shadows:
         self.moved.update(found.values())
         return found
 
-    def shadow_of(self, statement: Any, target: str) -> ast.expr:
-        """Return the expression of the shadow of an array that a statement makes."""
+    def shadow_of(self, statement: Any, target: str, *, in_forward: bool = False) -> ast.expr:
+        """Return the expression of the shadow of an array that a statement makes.
+
+        In reverse code, the array would be kept for its extents alone.
+        """
         if isinstance(statement, Let):
             rule = statement.rule
             if rule.base is not None:
                 return replace_names(statement.expr, {rule.base: rule.base + self.state.suffix})
             if statement.leaves is None and not rule.calls:
                 zeros = rule.zeros(statement)
-                if target in names_in(zeros):  # which would be kept for its extents alone
+                if target in names_in(zeros) and not in_forward:
                     zeros = self.sizes.zeros_outside(target) or zeros
                 return zeros
-        return self.sizes.zeros(target)
+        return self.sizes.zeros_like(target) if in_forward else self.sizes.zeros(target)
 
     # -- shadows made in the forward code -----------------------------------------------------
 
@@ -240,7 +243,8 @@ class Shadows:
             return
         for target in defined(statement):
             if self.is_wanted(target):
-                writer(f"{target}{self.state.suffix} = {show(self.shadow_of(statement, target))}")
+                expr = self.shadow_of(statement, target, in_forward=True)
+                writer(f"{target}{self.state.suffix} = {show(expr)}")
 
     def pairs(self, pairs: list[tuple[str, Any]]) -> list[tuple[str, str]]:
         """Return the assignments of shadows that go with assignments of arrays."""

@@ -36,9 +36,13 @@ class Sizes:
     def zeros(self, array: str) -> ast.expr:
         """Return an expression for zeros like an array, which reads only extents if it can."""
         if not self._has_numbers(array):
-            return ast.Call(name("np.zeros_like"), [name(array)], [])
+            return self.zeros_like(array)
         scope, ndim = self.state.scopes.scope_of[array], self.state.types[array].ndim
         return _zeros([self.of(array, k, scope) for k in range(ndim)])
+
+    def zeros_like(self, array: str) -> ast.expr:
+        """Return the expression that reads the array."""
+        return ast.Call(name("np.zeros_like"), [name(array)], [])
 
     def zeros_outside(self, array: str) -> ast.expr | None:
         """Return such an expression of extents from before the loops around it, if all are."""
