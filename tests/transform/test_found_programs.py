@@ -420,6 +420,61 @@ def f(m, w):
 """,
         (np.outer(A, A), np.outer(A, A + 1.0)),
     ),
+    "a copy of an argument that one branch makes, in a loop with an early return": (
+        """
+@tg.njit
+def chosen(p, q):
+    if p >= 0.45:
+        return q
+    w = q.copy()
+    return w
+
+@tg.njit
+def f(a, b):
+    for i in range(4, 0, -2):
+        if chosen(b[0] - i, a)[0] <= 10.0:
+            return a[0] * chosen(b[1], a)[1]
+    return 0.0
+""",
+        (A, A[::-1].copy()),
+    ),
+    "views of an array that a callee makes and changes with": (
+        """
+@tg.njit
+def turned(q):
+    w = q[1::-1]
+    return w, w[::-1]
+
+@tg.njit
+def scaled(out):
+    out[0] *= turned(out[np.array([0, 1])])[0][-1]
+    return out
+
+@tg.njit
+def f(a, b):
+    c = a * b
+    scaled(c)
+    return c[0] + 2.0 * c[1] * a[0]
+""",
+        (A, A[::-1].copy()),
+    ),
+    "all elements by an ellipsis": (
+        """
+@tg.njit
+def f(a, b):
+    m = np.zeros((2, a.size))
+    m[...] = a * b[0]
+    m[...] *= 2.0
+    m[...] += b
+    n = a.copy()
+    n[...] = m[0, ...] * n
+    v = m[..., :]
+    v[0] = np.sin(n)
+    n[...] = b[0]
+    return np.sum(m * m[..., 0:1]) + np.sum(n ** 2)
+""",
+        (A, A[::-1].copy()),
+    ),
 }
 
 

@@ -421,8 +421,11 @@ class Expressions:
 
     def index(self, node: ast.expr, env: Env) -> ast.expr:
         """Return an index: an atom, a slice of atoms, or a tuple of these."""
+        if _is_ellipsis(node):
+            return ast.Tuple([node], ast.Load())  # numba can write to a[...], but not read it
         if isinstance(node, ast.Tuple):
-            return ast.Tuple([self.index(item, env) for item in node.elts], ast.Load())
+            items = [i if _is_ellipsis(i) else self.index(i, env) for i in node.elts]
+            return ast.Tuple(items, ast.Load())
         if isinstance(node, ast.Slice):
             parts = (node.lower, node.upper, node.step)
             return ast.Slice(*(None if p is None else self.expression(p, env) for p in parts))
@@ -523,3 +526,7 @@ def positional(
         else:
             break
     return found, [word for word in keywords if word.arg in named]
+
+
+def _is_ellipsis(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is Ellipsis

@@ -40,6 +40,7 @@ class Adjoint(Calls):
         """Compare the cotangents of the arguments."""
         codes = self.checked.codes
         names = self.frame.names
+        self.made_in_reverse: list[Memory] = []  # of cotangents that reverse code makes again
         for code in codes:
             self.code = code
             for param in code.parameters:
@@ -182,8 +183,9 @@ class Adjoint(Calls):
             if not isinstance(target, ast.Name):
                 continue
             if target.id in self.frame.own:
-                if self._is_made_again(target.id, value):
-                    self.frame.replace(target.id, Handle(Memory()))
+                again = self._made_again(target.id, value)
+                if again is not None:
+                    self.frame.replace(target.id, again)
                     self.frame.carried.add(target.id)
                 continue
             if target.id not in self.bars:
@@ -199,13 +201,18 @@ class Adjoint(Calls):
             if not self.is_forward:
                 self.frame.carried.add(name)
 
-    def _is_made_again(self, name: str, value: ast.expr) -> bool:
-        """Whether reverse code makes an array of cotangents that a forward function made as well.
+    def _made_again(self, name: str, value: ast.expr) -> Handle | None:
+        """Return an array of cotangents that reverse code makes after a forward function did.
 
-        Then it is another array, of which the caller of the forward function knows nothing.
+        It is another array, of which the caller of the forward function knows nothing, or a view of
+        one. None for other values.
         """
-        has_forward = len(self.checked.codes) > 1 and not self.is_forward
-        return has_forward and name not in self.frame.carried and _is_zeros(value)
+        if len(self.checked.codes) == 1 or self.is_forward or name in self.frame.carried:
+            return None
+        made = self.shadow(name, value)
+        if _is_zeros(value) and made is not None:
+            self.made_in_reverse.append(made.memory)
+        return made if made is not None and made.memory in self.made_in_reverse else None
 
     def shadow(self, name: str, value: ast.expr) -> Handle | None:
         """Return the array of cotangents that an expression evaluates to, None for a number."""
