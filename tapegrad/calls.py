@@ -7,6 +7,8 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from tapegrad.autograd.engine.history import calls_user_code, history
 from tapegrad.eager.batched import as_item, in_all_levels
 from tapegrad.eager.creation import as_tensor
@@ -33,6 +35,15 @@ Argnums = int | Sequence[int]
 def plain(value: Any) -> Any:
     """Return the array or number in a tensor, and anything else unchanged."""
     return value._a[()] if isinstance(value, Tensor) else value
+
+
+def as_argnums(argnums: Any) -> Any:
+    """Return positions with NumPy's integers as Python's, and anything else unchanged."""
+    if isinstance(argnums, (np.integer, np.ndarray)):
+        argnums = argnums.tolist()
+    if isinstance(argnums, (list, tuple)):
+        return tuple(int(n) if isinstance(n, np.integer) else n for n in argnums)
+    return argnums
 
 
 def numbers_of(argnums: Argnums, count: int, name: str) -> tuple[int, ...]:

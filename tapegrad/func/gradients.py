@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tapegrad.calls import Argnums, Call, Transformed
+from tapegrad.calls import Argnums, Call, Transformed, as_argnums
 from tapegrad.eager.detached import note_independent
 from tapegrad.func import recorded
 from tapegrad.func.common import compiler_of, cotangents_of_inputs, has_no_history, scalar_of
@@ -63,6 +63,7 @@ def value_and_grad(
     >>> g
     array([ 4., 32.])
     """
+    argnums = as_argnums(argnums)
     if source := compiler_of(f, "value_and_grad", has_aux):
         return source.gradient(f, argnums, True, "value_and_grad", out)
     _refuse_out(out, "value_and_grad")
@@ -123,6 +124,7 @@ def grad(
     >>> tg.grad(tg.grad(tg.sin))(0.5) == -np.sin(0.5)
     np.True_
     """
+    argnums = as_argnums(argnums)
     if source := compiler_of(f, "grad", has_aux):
         return source.gradient(f, argnums, False, "grad", out)
     _refuse_out(out, "grad")

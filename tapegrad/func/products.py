@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tapegrad.autograd.tangents import tangents_of
-from tapegrad.calls import Argnums, Call, Transformed, plain
+from tapegrad.calls import Argnums, Call, Transformed, as_argnums, plain
 from tapegrad.cuda.array import zeros
 from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.detached import note_independent
@@ -101,6 +101,7 @@ def jvp(f: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
     >>> tg.jvp(lambda x: x**2)(np.array([1.0, 2.0]), np.array([1.0, 10.0]))
     (array([1., 4.]), array([ 2., 40.]))
     """
+    argnums = as_argnums(argnums)
     if source := compiler_of(f, "jvp"):
         return source.pushforward(f, argnums)
     numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
@@ -217,6 +218,7 @@ def hvp(f: Callable[..., Any], argnums: int = 0) -> Callable[..., Any]:
     >>> tg.hvp(lambda x: tg.sum(x**3))(np.array([1.0, 2.0]), np.array([1.0, 1.0]))
     array([ 6., 12.])
     """
+    argnums = as_argnums(argnums)
     if source := compiler_of(f, "hvp"):
         return source.hessian_product(f, argnums)
 

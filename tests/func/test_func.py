@@ -119,6 +119,25 @@ def test_argnums(argnums, expected):
     assert value_and_grad(f, argnums)(1.0, 2.0, 3.0)[0].item() == 6.0
 
 
+@pytest.mark.parametrize("number", [np.int64(1), np.int32(1), np.uint8(1)])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_argnums_are_integers_of_numpy(number, compiled):
+    def f(x, y):
+        return x * y**3
+
+    g = tg.njit(f) if compiled else f
+    assert float(grad(g, number)(2.0, 3.0)) == 54.0
+    assert [*map(float, grad(g, (number, 0))(2.0, 3.0))] == [54.0, 27.0]
+    assert float(value_and_grad(g, number)(2.0, 3.0)[1]) == 54.0
+    assert float(tg.jvp(g, number)(2.0, 3.0, 1.0)[1]) == 54.0
+    assert float(tg.hvp(g, number)(2.0, 3.0, 1.0)) == 36.0
+    assert float(tg.grad(tg.jit(f), number)(2.0, 3.0)) == 54.0
+    if not compiled:
+        assert float(tg.jacobian(g, number)(2.0, 3.0)) == 54.0
+        assert float(tg.hessian(g, number)(2.0, 3.0)) == 36.0
+    assert [*map(float, grad(g, np.array([0, 1]))(2.0, 3.0))] == [27.0, 54.0]
+
+
 @pytest.mark.parametrize("argnums", [3, -4, (0, 5)])
 def test_argnums_out_of_range(argnums):
     with pytest.raises(ValueError, match="argnums"):
