@@ -213,8 +213,10 @@ class Lower(lowering.Lower):
             indices, signs = [given], [types.unliteral(selects) == types.intp]
         model = self.context.data_model_manager[kind]
         shape = model.get_field_position("shape")
+        # LLVM would vectorize loops along other axes, too, with gathers that are slower
+        inner = {"C": kind.ndim - 1, "F": 0}.get(kind.layout)
         for axis, (part, number, is_signed) in enumerate(zip(parts, indices, signs, strict=True)):
-            if is_signed and not self._is_natural(part):
+            if is_signed and not (axis == inner and self._is_natural(part)):
                 extent = builder.extract_value(array, [shape, axis])
                 is_negative = builder.icmp_signed("<", number, number.type(0))
                 wrapped = builder.add(number, extent)
