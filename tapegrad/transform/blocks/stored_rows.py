@@ -142,11 +142,16 @@ class _Search:
             if isinstance(node, ast.Attribute) and node.attr in SHAPE:
                 read += _is(node.value, array)
             elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
-                is_element = not any(isinstance(part, ast.Slice) for part in subtree(node.slice))
-                read += _is(node.value, array) and is_element
+                read += _is(node.value, array) and self.is_element(node)
             elif isinstance(node, ast.Call):
                 read += sum(_is(arg, array) for arg in _only_read(node))
         return read == self.uses[array]
+
+    def is_element(self, node: ast.Subscript) -> bool:
+        """Whether an expression is one element of an array, and no view."""
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        is_view = any(isinstance(part, ast.Slice) for part in parts)
+        return not is_view and len(parts) == self.facts.kind(ast.unparse(node.value)).ndim
 
 
 def _loops_around(
