@@ -119,6 +119,7 @@ def test_an_array_that_is_read(use):
         ("u = s", "runtime.clear(z[0])"),
         ("u = s", "z.fill(s)"),
         ("u = s", "y = np.exp(x, z)"),
+        ("u = s", "np.dot(x, w, z)"),
         ("u = s", "y = np.exp(x, out=z)"),
         ("u = s", "arrays.dot_22_vjp_y(x, z, y)"),
         ("u = s", "arrays.add_to(z, y)"),

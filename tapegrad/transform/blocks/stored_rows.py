@@ -176,10 +176,10 @@ def _only_read(call: ast.Call) -> Iterator[ast.expr]:
         changed = added_to((module, name))
         if changed >= 0:
             yield from (arg for place, arg in enumerate(call.args) if place != changed)
-    elif module == "np" and name in READING | {"dot"}:
+    elif module == "np" and name in READING:
         yield from call.args
-    elif module == "np" and isinstance(function := getattr(np, name, None), np.ufunc):
-        yield from call.args[: function.nin]
+    elif module == "np" and (name == "dot" or isinstance(getattr(np, name, None), np.ufunc)):
+        yield from call.args[: getattr(getattr(np, name), "nin", 2)]  # the next one is `out`
 
 
 def _read(backward: Rows, stored: dict[str, tuple[str, Index]]) -> None:
