@@ -49,15 +49,13 @@ def read_stored_rows(tree: ast.FunctionDef, facts: Facts, flow: Flow) -> bool:
     pairs: dict[tuple[str, ...], list[Rows]] = {}
     for rows in loops_with_rows(tree.body):
         pairs.setdefault((ast.unparse(rows.statement.target), *rows.names), []).append(rows)
+    search = _Search(tree, facts, flow)
     found = []
     for pair in pairs.values():
-        forward = [rows for rows in pair if rows.is_forward]
-        if len(pair) == 2 and len(forward) == 1:
-            (backward,) = (rows for rows in pair if rows is not forward[0])
-            search = _Search(tree, facts, flow, forward[0], backward)
-            stored = {name: place for name in backward.names if (place := search.place_of(name))}
-            if stored:
-                found.append((forward[0], backward, stored))
+        if sorted(rows.is_forward for rows in pair) == [False, True]:
+            forward, backward = sorted(pair, key=lambda rows: not rows.is_forward)
+            if stored := search.stored(forward, backward):
+                found.append((forward, backward, stored))
     for _, backward, stored in found:
         _read(backward, stored)
     halves = [(rows, stored) for *pair, stored in found for rows in pair]
@@ -71,16 +69,19 @@ def read_stored_rows(tree: ast.FunctionDef, facts: Facts, flow: Flow) -> bool:
 
 
 class _Search:
-    """The search for arrays that hold what one loop keeps."""
+    """The search for arrays that hold what loops of a function keep."""
 
-    def __init__(
-        self, tree: ast.FunctionDef, facts: Facts, flow: Flow, forward: Rows, backward: Rows
-    ) -> None:
+    def __init__(self, tree: ast.FunctionDef, facts: Facts, flow: Flow) -> None:
         self.tree, self.facts, self.flow = tree, facts, flow
-        self.loop = forward.statement
-        self.around = [_loops_around(tree.body, rows.statement) for rows in (forward, backward)]
         self.uses = Counter(n.id for n in subtree(tree) if isinstance(n, ast.Name))
         self.assigned = _assigned(tree)
+
+    def stored(self, forward: Rows, backward: Rows) -> dict[str, tuple[str, Index]]:
+        """Return the rows of a loop that an array holds, with the array and the index there."""
+        self.loop = forward.statement
+        halves = (forward, backward)
+        self.around = [_loops_around(self.tree.body, rows.statement) for rows in halves]
+        return {name: place for name in backward.names if (place := self.place_of(name))}
 
     def place_of(self, row: str) -> tuple[str, Index] | None:
         """Return the array that holds what a row keeps, and the index there; None for no array."""
