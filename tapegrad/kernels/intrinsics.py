@@ -111,6 +111,48 @@ def call_kernel(typingctx, address, n, g, z, a0, a1, a2, out):
     return types.none(*([types.int64] * 8)), codegen
 
 
+# -- vectors --------------------------------------------------------------------------------------
+
+
+def scaled_copy(width: int):
+    """Return an intrinsic that writes a multiple of some elements of an array to another one.
+
+    A loop does the same, but LLVM has it check each time whether the arrays share memory.
+
+    Parameters
+    ----------
+    width
+        The number of elements; all of them are read before one is written.
+    """
+
+    @intrinsic
+    def copy(typingctx, x, scale, y, begin):
+        def codegen(context, builder, signature, args):
+            vector = ir.VectorType(ir.DoubleType(), width)
+            source, target = (
+                context.make_array(signature.args[k])(context, builder, args[k]).data
+                for k in (0, 2)
+            )
+            place = builder.gep(target, [args[3]])
+            value = builder.load(builder.bitcast(source, vector.as_pointer()), align=8)
+            scales = _splat(builder, args[1], width)
+            place = builder.bitcast(place, vector.as_pointer())
+            builder.store(builder.fmul(value, scales), place, align=8)
+            return context.get_dummy_value()
+
+        return types.none(x, types.float64, y, types.int64), codegen
+
+    return copy
+
+
+def _splat(builder, value, width: int):
+    """Return a vector all of whose elements are one number."""
+    empty = ir.Constant(ir.VectorType(value.type, width), ir.Undefined)
+    first = builder.insert_element(empty, value, ir.Constant(ir.IntType(32), 0))
+    order = ir.Constant(ir.VectorType(ir.IntType(32), width), [0] * width)
+    return builder.shuffle_vector(first, empty, order)
+
+
 # -- memory that threads share ---------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tapegrad.kernels.intrinsics import scaled_copy
 from tapegrad.transform import vector_math
 from tapegrad.transform.cache.machine_code import inlined, jit
 from tapegrad.transform.tape_memory.large_arrays import empty
@@ -15,6 +16,8 @@ from tapegrad.transform.tape_memory.large_arrays import empty
 _WIDTH = 32  # powers that are products of squares; the others are these times another power
 _HEAD = -(1 << 27)  # the bits of a double without the last 27, so that its square is exact
 _MOST_EXACT = 1 << 53  # float64 has all whole numbers up to this
+
+_scaled_copy = scaled_copy(_WIDTH)
 
 
 @jit
@@ -34,7 +37,7 @@ def outer_power(x, y, z):
     """
     count = y.size
     is_falling = count > 1 and y[0] > y[-1]
-    exponents = np.empty(count)
+    exponents = empty((count,))
     for j in range(count):
         exponents[j] = y[count - 1 - j] if is_falling else y[j]
     first = _start_of_chain(exponents)
@@ -145,8 +148,7 @@ def _chain(start, squares, scales, low, row):
     for block in range(scales.size):
         begin, scale = (block + 1) * _WIDTH, scales[block]
         if begin + _WIDTH <= row.size:
-            for k in range(_WIDTH):
-                row[begin + k] = low[k] * scale
+            _scaled_copy(low, scale, row, begin)
         else:
             for k in range(row.size - begin):
                 row[begin + k] = low[k] * scale
