@@ -24,6 +24,29 @@ def as_float(typingctx, x):
     return result(x), codegen
 
 
+def _chosen(comparison: str):
+    """Return an intrinsic that gives the first of two numbers if a comparison is true.
+
+    numba would compile a function for ``max`` or ``min`` of them.
+    """
+
+    @intrinsic
+    def choose(typingctx, x, y):
+        are_integers = isinstance(x, types.Integer) and isinstance(y, types.Integer)
+        kind = types.intp if are_integers else types.float64
+
+        def codegen(context, builder, signature, args):
+            compare = builder.icmp_signed if are_integers else builder.fcmp_ordered
+            return builder.select(compare(comparison, *args), *args)
+
+        return kind(kind, kind), codegen
+
+    return choose
+
+
+larger = _chosen(">")  # the second number if one of them is nan
+smaller = _chosen("<")
+
 _POINTEES = {
     "u1": types.uint8,
     "i4": types.int32,

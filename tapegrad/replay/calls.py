@@ -96,7 +96,7 @@ def _row(text: Text, node: Node, row: str) -> str:
     is_flat = (node.op is not None and node.name != "top") or len(axes_of(node)) == 1
     items = row if is_flat else f"{row}.reshape(-1)"
     if node.name == "top":
-        text.line(f"{result} = tg.stop_gradient(largest({items}))")
+        text.line(f"{result} = largest({items})")
     else:
         text.line(f"{result} = np.{node.name}({items})")
     return result

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tapegrad.transform.cache.machine_code import constant
 from tapegrad.transform.extremes import largest_number
 from tapegrad.transform.function import njit
 
@@ -27,4 +28,4 @@ def checked_indices(indices, extent):
     return found
 
 
-largest = njit(largest_number)
+largest = constant(largest_number)

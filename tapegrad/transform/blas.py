@@ -66,11 +66,17 @@ _gemm = _function_of_blas("numba_xxgemm", "ttiii1pipi1pi")
 _gemv = _function_of_blas("numba_xxgemv", "tii1pip1p")
 
 
-@inlined
-def _matrix(x):
-    """Return the address of a matrix, its extents, and the distances in memory along its axes."""
-    rows, columns = x.shape
-    return np.int64(x.ctypes.data), rows, columns, x.strides[0], x.strides[1]
+@intrinsic
+def _place(typingctx, x):
+    """Return the address of an array, its extents, and the distances in memory along its axes."""
+
+    def codegen(context, builder, signature, args):
+        array = context.make_array(signature.args[0])(context, builder, args[0])
+        address = builder.ptrtoint(array.data, _WORD)
+        extents, strides = (cgutils.unpack_tuple(builder, t) for t in (array.shape, array.strides))
+        return context.make_tuple(builder, signature.return_type, [address, *extents, *strides])
+
+    return types.UniTuple(types.int64, 1 + 2 * x.ndim)(x), codegen
 
 
 @inlined
@@ -111,20 +117,22 @@ def _added(out, x, y):
 @jit
 def _added_to_vector(out, x, y):
     """Add the product of a matrix and a vector in memory; return whether that was possible."""
+    to, _, out_step = out
+    vector, _, y_step = y
     matrix, rows, columns, down, right = x
     is_turned, step = _as_factor(rows, columns, down, right)
-    if step == 0:
+    if step == 0 or out_step != _SIZE or y_step != _SIZE:
         return False
     if is_turned:
-        return _gemv((np.int64(0), rows, columns, matrix, step, y, out)) == 0
-    return _gemv((np.int64(1), columns, rows, matrix, step, y, out)) == 0
+        return _gemv((np.int64(0), rows, columns, matrix, step, vector, to)) == 0
+    return _gemv((np.int64(1), columns, rows, matrix, step, vector, to)) == 0
 
 
 @inlined
 def add_product(out, x, y):
     """Add the product of two matrices of floats to a matrix."""
     rows, columns = out.shape
-    if rows * columns * y.shape[0] > _FEW and _added(_matrix(out), _matrix(x), _matrix(y)):
+    if rows * columns * y.shape[0] > _FEW and _added(_place(out), _place(x), _place(y)):
         return
     for i in range(rows):
         for k in range(y.shape[0]):
@@ -135,9 +143,8 @@ def add_product(out, x, y):
 @inlined
 def add_matrix_vector(out, x, y):
     """Add the product of a matrix and a vector of floats to a vector."""
-    if x.size > _FEW and out.strides[0] == _SIZE and y.strides[0] == _SIZE:
-        if _added_to_vector(np.int64(out.ctypes.data), _matrix(x), np.int64(y.ctypes.data)):
-            return
+    if x.size > _FEW and _added_to_vector(_place(out), _place(x), _place(y)):
+        return
     for i in range(out.size):
         total = out[i]
         for k in range(y.size):

@@ -13,6 +13,7 @@ from numba.core.imputils import impl_ret_borrowed
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
+from tapegrad.kernels.intrinsics import larger, smaller
 from tapegrad.transform.cache.machine_code import inlined, jit
 
 _BLOCK = 2048  # elements that are looked at twice, the second time in the fastest cache
@@ -23,17 +24,17 @@ def largest_number(x):
     a = b = c = d = e = f = g = h = -np.inf
     whole = x.size - x.size % 8
     for k in range(0, whole, 8):
-        a = max(a, x[k])
-        b = max(b, x[k + 1])
-        c = max(c, x[k + 2])
-        d = max(d, x[k + 3])
-        e = max(e, x[k + 4])
-        f = max(f, x[k + 5])
-        g = max(g, x[k + 6])
-        h = max(h, x[k + 7])
+        a = larger(x[k], a)
+        b = larger(x[k + 1], b)
+        c = larger(x[k + 2], c)
+        d = larger(x[k + 3], d)
+        e = larger(x[k + 4], e)
+        f = larger(x[k + 5], f)
+        g = larger(x[k + 6], g)
+        h = larger(x[k + 7], h)
     for k in range(whole, x.size):
-        a = max(a, x[k])
-    return max(max(max(a, b), max(c, d)), max(max(e, f), max(g, h)))
+        a = larger(x[k], a)
+    return larger(larger(larger(a, b), larger(c, d)), larger(larger(e, f), larger(g, h)))
 
 
 def smallest_number(x):
@@ -41,17 +42,17 @@ def smallest_number(x):
     a = b = c = d = e = f = g = h = np.inf
     whole = x.size - x.size % 8
     for k in range(0, whole, 8):
-        a = min(a, x[k])
-        b = min(b, x[k + 1])
-        c = min(c, x[k + 2])
-        d = min(d, x[k + 3])
-        e = min(e, x[k + 4])
-        f = min(f, x[k + 5])
-        g = min(g, x[k + 6])
-        h = min(h, x[k + 7])
+        a = smaller(x[k], a)
+        b = smaller(x[k + 1], b)
+        c = smaller(x[k + 2], c)
+        d = smaller(x[k + 3], d)
+        e = smaller(x[k + 4], e)
+        f = smaller(x[k + 5], f)
+        g = smaller(x[k + 6], g)
+        h = smaller(x[k + 7], h)
     for k in range(whole, x.size):
-        a = min(a, x[k])
-    return min(min(min(a, b), min(c, d)), min(min(e, f), min(g, h)))
+        a = smaller(x[k], a)
+    return smaller(smaller(smaller(a, b), smaller(c, d)), smaller(smaller(e, f), smaller(g, h)))
 
 
 _largest, _smallest = inlined(largest_number), inlined(smallest_number)
@@ -96,10 +97,10 @@ def maximum(x):
         raise ValueError("zero-size array to reduction operation maximum which has no identity")
     found = -np.inf
     for begin in range(0, flat.size, _BLOCK):
-        block = flat[begin : min(begin + _BLOCK, flat.size)]
+        block = flat[begin : smaller(begin + _BLOCK, flat.size)]
         if _has_nan(block):
             return np.nan
-        found = max(found, _largest(block))
+        found = larger(found, _largest(block))
     return found
 
 
@@ -111,8 +112,8 @@ def minimum(x):
         raise ValueError("zero-size array to reduction operation minimum which has no identity")
     found = np.inf
     for begin in range(0, flat.size, _BLOCK):
-        block = flat[begin : min(begin + _BLOCK, flat.size)]
+        block = flat[begin : smaller(begin + _BLOCK, flat.size)]
         if _has_nan(block):
             return np.nan
-        found = min(found, _smallest(block))
+        found = smaller(found, _smallest(block))
     return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tapegrad.kernels.intrinsics import scaled_copy
+from tapegrad.kernels.intrinsics import scaled_copy, smaller
 from tapegrad.transform import vector_math
 from tapegrad.transform.cache.machine_code import inlined, jit
 from tapegrad.transform.tape_memory.large_arrays import empty
@@ -46,7 +46,7 @@ def outer_power(x, y, z):
     low = np.empty(_WIDTH)
     for i in range(x.size):
         if first > 0 or begin != 0.0:
-            some = min(first + 1, count)
+            some = smaller(first + 1, count)
             _compute_each(x[i], exponents[:some], z[i, :some])
         if first < count:
             start = 1.0 if begin == 0.0 else z[i, first]
@@ -138,12 +138,12 @@ def _chain(start, squares, scales, low, row):
     p4, p5, p6, p7 = p0 * squares[2], p1 * squares[2], p2 * squares[2], p3 * squares[2]
     eight, sixteen = squares[3], squares[4]
     scale = 1.0
-    for k in range(0, min(row.size, _WIDTH), 8):
+    for k in range(0, smaller(row.size, _WIDTH), 8):
         low[k], low[k + 1], low[k + 2], low[k + 3] = p0 * scale, p1 * scale, p2 * scale, p3 * scale
         low[k + 4], low[k + 5] = p4 * scale, p5 * scale
         low[k + 6], low[k + 7] = p6 * scale, p7 * scale
         scale = eight if k == 0 else sixteen if k == 8 else eight * sixteen
-    for k in range(min(row.size, _WIDTH)):
+    for k in range(smaller(row.size, _WIDTH)):
         row[k] = low[k]
     for block in range(scales.size):
         begin, scale = (block + 1) * _WIDTH, scales[block]

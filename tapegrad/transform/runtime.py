@@ -11,6 +11,8 @@ from numba.core import cgutils
 from numba.extending import intrinsic, overload
 from numba.np import arrayobj
 
+from tapegrad.kernels.intrinsics import larger as larger
+from tapegrad.kernels.intrinsics import smaller as smaller
 from tapegrad.transform.blas import add_matrix_vector as add_matrix_vector
 from tapegrad.transform.blas import add_product as add_product
 from tapegrad.transform.blas import add_products_nt as add_products_nt
@@ -33,6 +35,7 @@ from tapegrad.transform.tape_memory.growth import grown as grown
 from tapegrad.transform.tape_memory.large_arrays import dot as dot
 from tapegrad.transform.tape_memory.large_arrays import duplicate as duplicate
 from tapegrad.transform.tape_memory.large_arrays import empty as empty
+from tapegrad.transform.tape_memory.large_arrays import full as full
 from tapegrad.transform.tape_memory.large_arrays import zeros as zeros
 from tapegrad.transform.tape_memory.references import hold, hold_tangent, is_taken_as, size_of
 from tapegrad.transform.tape_memory.references import pop_array as pop_array
@@ -148,22 +151,6 @@ def index(typingctx, number):
         return args[0]
 
     return types.uintp(types.intp), codegen
-
-
-def _chosen(comparison):
-    """Return a function of two integers that returns the first if a comparison is true."""
-
-    def choose(typingctx, x, y):
-        def codegen(context, builder, signature, args):
-            return builder.select(builder.icmp_signed(comparison, *args), *args)
-
-        return types.intp(types.intp, types.intp), codegen
-
-    return choose
-
-
-larger = intrinsic(_chosen(">"))
-smaller = intrinsic(_chosen("<"))
 
 
 @intrinsic(prefer_literal=True)

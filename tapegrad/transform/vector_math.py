@@ -33,11 +33,33 @@ def sqrt(typingctx: Any, x: Any) -> Any:
     return types.float64(x), codegen
 
 
+def _viewed(result: Any, given: Any) -> Any:
+    """Return an intrinsic that gives the bits of a number another type."""
+
+    def view(typingctx: Any, x: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return builder.bitcast(args[0], context.get_value_type(result))
+
+        return result(given), codegen
+
+    return intrinsic(view)
+
+
+# instead of views of scalars, which numba compiles as functions
+_VIEWS = {
+    "_bits": _viewed(types.int64, types.float64),
+    "_from_bits": _viewed(types.float64, types.int64),
+}
+
+
 def _copies(*modules: Any) -> dict[str, Any]:
     """Return the functions of modules, compiled, with each other as globals."""
-    made: dict[str, Any] = {"__name__": __name__}  # by which their machine code is found on disk
+    # their machine code is found on disk by the name
+    made: dict[str, Any] = {"__name__": __name__, **_VIEWS}
     for module in modules:
         for name, value in vars(module).items():
+            if name in _VIEWS:
+                continue
             if isinstance(value, python.FunctionType):
                 if value.__module__ == module.__name__:
                     made[name] = _compiled(python.FunctionType(value.__code__, made, name))

@@ -16,7 +16,7 @@ LARGE = 3 * pool.LEAST // 8
 
 @pytest.fixture(autouse=True)
 def _started():
-    large_arrays.start_pool()
+    large_arrays.start_pool("allocate")
     release()
     yield
     release()

@@ -89,6 +89,10 @@ def _of_numpy(node: ast.Call, facts: Facts) -> str:
     elif name in _OF_SHAPES and len(args) == 1:
         if isinstance(node.args[0], ast.Tuple) or _is_shape(kinds[0]):
             return f"{_OF_SHAPES[name]}({args[0]})"
+    elif name == "np.full" and len(args) == 2:
+        if isinstance(node.args[0], ast.Tuple) or _is_shape(kinds[0]):
+            if _is_float(node.args[1], facts):
+                return f"runtime.full({', '.join(args)})"
     elif name in _OF_ARRAYS and len(args) == 1 and _is_of_floats(kinds[0]):
         return _OF_ARRAYS[name](args[0])
     elif name == "np.dot" and len(args) == 2:
@@ -112,6 +116,15 @@ def _is_integer(node: ast.expr, facts: Facts) -> bool:
     elif isinstance(node, ast.Constant):
         return type(node.value) is int
     return types.unliteral(_kind(node, facts)) == types.int64
+
+
+def _is_float(node: ast.expr, facts: Facts) -> bool:
+    """Whether an expression is a float of 64 bits."""
+    if isinstance(node, ast.UnaryOp):
+        return _is_float(node.operand, facts)
+    if isinstance(node, ast.Constant):
+        return type(node.value) is float
+    return ast.unparse(node) in ("np.inf", "np.nan") or _kind(node, facts) == types.float64
 
 
 def _is_shape(kind: Any) -> bool:

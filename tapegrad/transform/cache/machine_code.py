@@ -24,6 +24,7 @@ from numba.core.serialize import dumps
 
 from tapegrad.kernels import cache, native
 from tapegrad.transform.cache import fingerprint
+from tapegrad.transform.llvm import library
 from tapegrad.transform.llvm.pipeline import use_pipeline
 
 
@@ -57,7 +58,8 @@ class MachineCode(NullCache):
         if place is None or content is None:
             return None
         try:
-            found = CompileResult._rebuild(target_context, *pickle.loads(content))
+            kind, parts = pickle.loads(content)
+            found = _REBUILD[kind](target_context, parts)
         except ModuleNotFoundError:
             return None  # of a function whose module this process does not have
         except Exception as error:
@@ -72,7 +74,9 @@ class MachineCode(NullCache):
             return  # addresses of this process
         place = self._place(sig, data.codegen)
         if place is not None:
-            cache.write(*place, dumps(data._reduce()))
+            linked = library.reduced(data)
+            kept = ("linked", linked) if linked is not None else ("emitted", data._reduce())
+            cache.write(*place, dumps(kept))
 
     def _place(self, sig: Any, codegen: Any) -> tuple[Path, str] | None:
         """Return the file for a signature and the key in its checksum; None if not cached."""
@@ -81,6 +85,12 @@ class MachineCode(NullCache):
         key = repr((self.key, sig, codegen.magic_tuple()))
         short = hashlib.sha256(key.encode()).hexdigest()[:16]
         return self.stem.with_name(f"{self.stem.name}-{short}.nbc"), key
+
+
+_REBUILD: dict[str, Callable[[Any, Any], CompileResult]] = {
+    "linked": library.rebuilt,
+    "emitted": lambda target_context, parts: CompileResult._rebuild(target_context, *parts),
+}
 
 
 def _has_identity(sig: Any) -> bool:
@@ -167,6 +177,13 @@ def passive(function: Callable[..., Any]) -> Any:
     """Compile a function of this package that is not differentiated, and cache its machine code."""
     made = jit(function)
     made.tapegrad_passive = True
+    return made
+
+
+def constant(function: Callable[..., Any]) -> Any:
+    """Compile a function of this package whose result is a constant for derivatives; cache it."""
+    made = jit(function)
+    made.tapegrad_constant = True
     return made
 
 

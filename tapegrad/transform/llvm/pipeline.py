@@ -11,6 +11,7 @@ from numba.core.registry import CPUDispatcher
 from numba.core.typed_passes import BaseNativeLowering, NativeLowering, NopythonRewrites
 from numba.core.untyped_passes import InlineClosureLikes
 
+from tapegrad.transform.llvm.library import LinkedLibrary, name_function
 from tapegrad.transform.llvm.lower import Lower
 
 
@@ -23,6 +24,21 @@ class _Lowering(BaseNativeLowering):
     @property
     def lowering_class(self) -> type[Lower]:
         return Lower
+
+    def run_pass(self, state: Any) -> bool:
+        flags, context = state.flags, state.targetctx
+        if not (flags.no_cpython_wrapper and flags.no_cfunc_wrapper):
+            changed: bool = super().run_pass(state)
+            return changed
+        library = LinkedLibrary(context.codegen(), state.func_id.func_qualname)
+        library.enable_object_caching()
+        state.library, flags.no_compile = library, True
+        super().run_pass(state)
+        lowered = state["cr"]
+        function = name_function(context, library, lowered.fndesc, lowered.env)
+        state.reload_init.extend(library._reload_init)
+        state["cr"] = lowered._replace(cfunc=function)
+        return True
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)

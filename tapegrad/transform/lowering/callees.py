@@ -32,7 +32,7 @@ from tapegrad.transform.lowering.same_values import INPLACE_CALLS
 from tapegrad.transform.lowering.stand_ins import has_stand_in, stand_in
 from tapegrad.transform.lowering.tuples import whole_if_passive
 from tapegrad.transform.rules import arrays
-from tapegrad.transform.rules.base import Passive, Rule, Unknown, real_names
+from tapegrad.transform.rules.base import Passive, Rule, Step, Unknown, real_names
 from tapegrad.transform.rules.calls import Call
 from tapegrad.transform.rules.derivative_calls import TransformCall
 from tapegrad.transform.rules.eager_calls import EagerCall
@@ -79,6 +79,8 @@ def find(lowering: Lowerer, callee: Any, expr: ast.Call, kind: Any) -> Rule | No
         return Stopped()
     if callee is runtime.overlap or getattr(callee, "tapegrad_passive", False):
         return Passive(True)
+    if getattr(callee, "tapegrad_constant", False):
+        return Step(False)
     if callee in _KEEPING:
         return Keep(lowering, expr)
     if callee in arrays.ADDITIONS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tapegrad.kernels.intrinsics import larger, smaller
 from tapegrad.transform.cache.machine_code import jit, merged, passive
 from tapegrad.transform.tape_memory.buffer import (
     FIRST,
@@ -32,7 +33,7 @@ def allowed_size(tape, needed):
     kept = kept_bytes(tape)
     own = 8 * needed + kept
     room = (limit() - own - note_bytes(tape, own)) // 8
-    size = min(size_for(tape, needed), needed + room // _PART_OF_ROOM)
+    size = smaller(size_for(tape, needed), needed + room // _PART_OF_ROOM)
     note_bytes(tape, 8 * size + kept)
     return size
 
@@ -43,7 +44,7 @@ def size_for(tape, needed):
 
     Memory that is not yet written to is only reserved.
     """
-    return max(needed, tape.size + tape.size // 2, FIRST)
+    return larger(larger(needed, tape.size + tape.size // 2), FIRST)
 
 
 @passive

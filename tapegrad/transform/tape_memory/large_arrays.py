@@ -36,7 +36,8 @@ _ALIGNED = 64  # bytes, to a multiple of which addresses of arrays are rounded
 _DATA = 3  # the place of the address of the elements in numba's record of an array's memory
 
 
-_FUNCTIONS = ("allocate", "release", "release_of_array")
+# the functions of the pool that compiled code calls, with the numbers of their arguments
+_FUNCTIONS = {"allocate": 2, "release": 3, "release_of_array": 3}
 
 
 class _Pool(ctypes.Structure):
@@ -45,26 +46,27 @@ class _Pool(ctypes.Structure):
     _fields_ = tuple((name, ctypes.c_void_p) for name in ("table", *_FUNCTIONS))
 
 
-def _starting(name: str, arguments: int) -> int:
-    """Return the address of what a function of the pool is until the pool is started."""
+def _starting(name: str) -> int:
+    """Return the address of what a function of the pool is until it is called."""
 
     def start() -> int:
-        start_pool()
-        return int(getattr(_pool, name))
+        return start_pool(name)
 
-    return native.on_first_call(start, arguments)
+    return native.on_first_call(start, _FUNCTIONS[name])
 
 
-_pool = _Pool(address_of(pool.table), _starting("allocate", 2), _starting("release", 3))
+_pool = _Pool(address_of(pool.table), *map(_starting, _FUNCTIONS))
 llvm.add_symbol(_SYMBOL, ctypes.addressof(_pool))
 
 
 @functools.cache
-def start_pool() -> None:
-    """Compile or load the functions of the pool."""
-    # other threads may run: what releases an array is there before arrays are taken
-    for name in reversed(_FUNCTIONS):
-        setattr(_pool, name, pool.address_of_function(name))
+def start_pool(name: str) -> int:
+    """Compile or load a function of the pool; return its address."""
+    if name == "allocate":  # other threads may run: what is taken can be released
+        start_pool("release_of_array")
+    address = pool.address_of_function(name)
+    setattr(_pool, name, address)
+    return address
 
 
 def _maker(is_cleared: bool):
@@ -75,8 +77,7 @@ def _maker(is_cleared: bool):
         kind = types.Array(types.float64, len(shape), "C")
 
         def codegen(context, builder, signature, args):
-            given = zip(cgutils.unpack_tuple(builder, args[0]), signature.args[0], strict=True)
-            shape = [context.cast(builder, extent, of, types.int64) for extent, of in given]
+            shape = _extents(context, builder, signature, args)
             array, size = _new_array(context, builder, kind, shape)
             if is_cleared:
                 cgutils.memset(builder, array.data, size, 0)
@@ -89,6 +90,27 @@ def _maker(is_cleared: bool):
 
 # arrays of a shape: with undefined elements, and of zeros
 empty, zeros = _maker(False), _maker(True)
+
+
+@intrinsic
+def full(typingctx, shape, value):
+    """Return an array of a shape whose elements are one float."""
+    kind = types.Array(types.float64, len(shape), "C")
+
+    def codegen(context, builder, signature, args):
+        shape = _extents(context, builder, signature, args)
+        array, _ = _new_array(context, builder, kind, shape)
+        with cgutils.for_range(builder, array.nitems) as loop:
+            builder.store(args[1], builder.gep(array.data, [loop.index]))
+        return array._getvalue()
+
+    return kind(shape, types.float64), codegen
+
+
+def _extents(context: Any, builder: Any, signature: Any, args: Any) -> list[Any]:
+    """Return the extents that are the first argument."""
+    given = zip(cgutils.unpack_tuple(builder, args[0]), signature.args[0], strict=True)
+    return [context.cast(builder, extent, of, types.int64) for extent, of in given]
 
 
 @intrinsic

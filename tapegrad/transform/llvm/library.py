@@ -1,0 +1,121 @@
+"""Functions that only compiled code calls: they have no machine code of their own.
+
+numba links the code of a function into each of its callers, optimizes these as a whole, and writes
+machine code for them. It writes machine code for the function as well, which would never run.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import llvmlite.binding as llvm
+from numba import _dynfunc
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import CompileResult, compile_result
+
+# numba's record of the Python objects that a function needs; it is found by the address of code
+_READS_ENVIRONMENT = re.compile(r'load [^\n]*@"?_ZN08NumbaEnv')
+
+
+class LinkedLibrary(JITCodeLibrary):
+    """The code of a function for its callers, in LLVM's language.
+
+    Attributes
+    ----------
+    is_emitted
+        Whether it has machine code nevertheless.
+    """
+
+    is_emitted = False
+
+    def add_ir_module(self, ir_module: Any) -> None:
+        self.is_emitted |= _READS_ENVIRONMENT.search(str(ir_module)) is not None
+        super().add_ir_module(ir_module)
+
+    def _optimize_functions(self, ll_module: Any) -> None:
+        ll_module.data_layout = self._codegen._data_layout
+
+    def _optimize_final_module(self) -> None:
+        """Inline and simplify: callers are optimized in full."""
+        codegen = self._codegen
+        manager, builder = codegen._module_pass_manager(
+            loop_vectorize=codegen._loopvect,
+            slp_vectorize=False,
+            opt=codegen._opt_level,
+            cost="cheap",
+        )
+        manager.run(self._final_module, builder)
+
+    def _finalize_final_module(self) -> None:
+        if self.is_emitted:
+            super()._optimize_final_module()
+            super()._finalize_final_module()
+            return
+        self._finalize_dynamic_globals()
+        self._verify_declare_only_symbols()
+        self._finalized = True
+
+    @classmethod
+    def of_bitcode(cls, codegen: Any, name: str, bitcode: bytes) -> LinkedLibrary:
+        """Return a library that has been optimized before."""
+        self = cls(codegen, name)
+        self._final_module = llvm.parse_bitcode(bitcode)
+        self._finalize_final_module()
+        return self
+
+
+def name_function(context: Any, library: LinkedLibrary, described: Any, environment: Any) -> Any:
+    """Tell numba of a compiled function; return the object by which it is found."""
+    library._ensure_finalized()
+    if library.is_emitted:
+        function = context.get_executable(library, described, environment)
+    else:
+        name = described.qualname.rpartition(".")[2]
+        function = _dynfunc.make_function(  # as numba does for one without a wrapper
+            described.lookup_module(), name, "", 0, environment, (library,)
+        )
+    context.insert_user_function(function, described, [library])
+    return function
+
+
+def reduced(result: CompileResult) -> tuple[Any, ...] | None:
+    """Return what a compiled function is built from again; None if it has machine code."""
+    library = result.library
+    if not isinstance(library, LinkedLibrary) or library.is_emitted:
+        return None
+    described = result.fndesc
+    described.typemap = described.calltypes = None  # as numba does: they need not be picklable
+    bitcode = library._get_module_for_linking().as_bitcode()
+    return (
+        library.name,
+        bitcode,
+        described,
+        result.environment,
+        result.signature,
+        result.reload_init,
+    )
+
+
+def rebuilt(context: Any, parts: tuple[Any, ...]) -> CompileResult:
+    """Return a compiled function from what `reduced` returns."""
+    name, bitcode, described, environment, signature, reload_init = parts
+    for load in reload_init:
+        load()
+    library = LinkedLibrary.of_bitcode(context.codegen(), name, bitcode)
+    return compile_result(
+        target_context=context,
+        typing_context=context.typing_context,
+        library=library,
+        environment=environment,
+        entry_point=name_function(context, library, described, environment),
+        fndesc=described,
+        type_annotation=None,
+        signature=signature,
+        objectmode=False,
+        lifted=(),
+        typing_error=None,
+        call_helper=None,
+        metadata=None,
+        reload_init=reload_init,
+    )
