@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
@@ -90,15 +90,45 @@ def start(side_name: str, workload_name: str) -> tuple[float, float]:
 
     What is compiled is kept on disk.
     """
-    begin = perf_counter()
     # all that a program imports which compiles a function; what follows would import a part of it
-    for module in ("numba", *(("tapegrad.transform",) if side_name == "tapegrad.njit" else ())):
+    modules = "numba", *(("tapegrad.transform",) if side_name == "tapegrad.njit" else ())
+    return started(modules, lambda: kept_on_disk(side_name, workload_name))
+
+
+def started(modules: Iterable[str], case: Callable[[], tuple[Any, Any]]) -> tuple[float, float]:
+    """Import modules, make a case and call it with a side: seconds of the imports and the call."""
+    begin = perf_counter()
+    for module in modules:
         importlib.import_module(module)
     imported = perf_counter()
-    side, case = kept_on_disk(side_name, workload_name)
+    side, made = case()
     ready = perf_counter()
-    side.prepare(case).whole()
+    side.prepare(made).whole()
     return imported - begin, perf_counter() - ready
+
+
+def recorded_first_call_seconds(workload_name: str, size: str) -> float:
+    """The first value and gradient of a recorded program after the import."""
+    return recorded_start(workload_name, int(size))[1]
+
+
+def recorded_start_seconds(workload_name: str, size: str) -> float:
+    """The same with the import."""
+    return sum(recorded_start(workload_name, int(size)))
+
+
+def recorded_start(workload_name: str, size: int) -> tuple[float, float]:
+    """Import tapegrad, record a program and compute its value and gradient: seconds."""
+
+    def case() -> tuple[Any, Any]:
+        from .cases import Case
+        from .peers import TapegradJit
+        from .workloads import WORKLOADS
+
+        workload = WORKLOADS[workload_name]
+        return TapegradJit(), Case(workload, workload.sizes[size])
+
+    return started(("tapegrad", "tapegrad.transform"), case)
 
 
 def kept_on_disk(side_name: str, workload_name: str, *, largest: bool = False) -> tuple[Any, Any]:
@@ -270,6 +300,8 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
         first_call_seconds,
         long_program,
         start_seconds,
+        recorded_first_call_seconds,
+        recorded_start_seconds,
         bytes_a_step,
         gradient_bytes,
         training_bytes,

@@ -108,6 +108,10 @@ def compilation_limit(primal: float) -> float:
     return 4.0 * primal + 1.0
 
 
+RECORDED_FIRST_CALL = 3.0
+"""Seconds of the first call of a recorded program, without imports and with nothing on disk."""
+
+
 def start_limit(primal: float) -> float:
     """Seconds of import and first call, with all on disk, from those of numba's primal."""
     return primal + 0.3

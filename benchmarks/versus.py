@@ -26,6 +26,7 @@ from .parts import add_part
 from .peers import Side, disagreement, installed, outcome
 from .processes import PROCESSES
 from .profiling import measure_profiling
+from .recorded_starts import measure_recorded_starts
 from .targets import Measurements, verdicts
 from .threads import measure_threads
 from .timing import Seconds, Stopwatch, sample_in_turn
@@ -36,6 +37,7 @@ OTHERS = {
     "njit-threads": measure_njit_threads,
     "njit-ensembles": measure_njit_ensembles,
     "profiling": measure_profiling,
+    "recorded-start": measure_recorded_starts,
     **PROCESSES,
     **COSTS,
 }
