@@ -99,6 +99,27 @@ def test_they_may_call_each_other():
         calls(-0.5)
 
 
+def test_functions_that_call_themselves_have_machine_code():
+    """Calls of a function that is being compiled go through its address."""
+
+    def factorial(n):
+        return 1 if n < 2 else n * made(n - 1)
+
+    made = uncached(factorial)
+
+    def both(n):
+        return made(n) + made(n + 1)
+
+    middle = uncached(both)
+
+    @numba.njit
+    def calls(n):
+        return middle(n)
+
+    assert calls(5) == 120 + 720
+    assert is_in_memory(made)
+
+
 def test_they_are_found_on_disk(monkeypatch, tmp_path):
     monkeypatch.setenv("TAPEGRAD_CACHE_DIR", str(tmp_path))
     for expected in (0, 1):

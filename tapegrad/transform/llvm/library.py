@@ -2,6 +2,9 @@
 
 numba links the code of a function into each of its callers, optimizes these as a whole, and writes
 machine code for them. It writes machine code for the function as well, which would never run.
+
+The function is optimized nevertheless: with one that is not, loops of callers took up to 1.4 times as
+long.
 """
 
 from __future__ import annotations
@@ -11,10 +14,10 @@ from typing import Any
 
 import llvmlite.binding as llvm
 from numba import _dynfunc
-from numba.core.codegen import JITCodeLibrary
+from numba.core.codegen import JITCodeLibrary, RuntimeLinker
 from numba.core.compiler import CompileResult, compile_result
 
-# numba's record of the Python objects that a function needs; it is found by the address of code
+# an environment holds the Python objects that a function needs
 _READS_ENVIRONMENT = re.compile(r'load [^\n]*@"?_ZN08NumbaEnv')
 
 
@@ -24,7 +27,8 @@ class LinkedLibrary(JITCodeLibrary):
     Attributes
     ----------
     is_emitted
-        Whether it has machine code nevertheless.
+        Whether it has machine code nevertheless: numba finds environments, and functions that call
+        themselves, by addresses.
     """
 
     is_emitted = False
@@ -33,23 +37,10 @@ class LinkedLibrary(JITCodeLibrary):
         self.is_emitted |= _READS_ENVIRONMENT.search(str(ir_module)) is not None
         super().add_ir_module(ir_module)
 
-    def _optimize_functions(self, ll_module: Any) -> None:
-        ll_module.data_layout = self._codegen._data_layout
-
-    def _optimize_final_module(self) -> None:
-        """Inline and simplify: callers are optimized in full."""
-        codegen = self._codegen
-        manager, builder = codegen._module_pass_manager(
-            loop_vectorize=codegen._loopvect,
-            slp_vectorize=False,
-            opt=codegen._opt_level,
-            cost="cheap",
-        )
-        manager.run(self._final_module, builder)
-
     def _finalize_final_module(self) -> None:
+        names = [variable.name for variable in self._final_module.global_variables]
+        self.is_emitted |= any(name.startswith(RuntimeLinker.PREFIX) for name in names)
         if self.is_emitted:
-            super()._optimize_final_module()
             super()._finalize_final_module()
             return
         self._finalize_dynamic_globals()
