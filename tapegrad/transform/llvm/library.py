@@ -3,8 +3,8 @@
 numba links the code of a function into each of its callers, optimizes these as a whole, and writes
 machine code for them. It writes machine code for the function as well, which would never run.
 
-The function is optimized nevertheless: with one that is not, loops of callers took up to 1.4 times as
-long.
+The function is optimized nevertheless: with one that is not, loops of callers took up to 1.4 times
+as long.
 """
 
 from __future__ import annotations
