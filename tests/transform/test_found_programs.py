@@ -458,6 +458,24 @@ def f(a, b):
 """,
         (A, A[::-1].copy()),
     ),
+    "two calls of a function whose result is constant": (
+        """
+@tg.njit
+def halves(p, q):
+    w = np.empty((4, 2))
+    for i in range(4):
+        for j in range(2):
+            w[i, j] = 0.5
+    return w[:, 1]
+
+@tg.njit
+def f(a, b):
+    r = halves(0.7, a)
+    s = halves(b, b)
+    return np.sum(r) * a[0] + b[1] * s[0]
+""",
+        (A, A[::-1].copy()),
+    ),
     "all elements by an ellipsis": (
         """
 @tg.njit
