@@ -27,7 +27,7 @@ from tapegrad.ops.batching import place_of_batch, shifted_index
 from tapegrad.ops.composite import Composite
 from tapegrad.ops.devices import on_device_of
 from tapegrad.ops.indexing import put_view, show
-from tapegrad.ops.kinds import SweptOp
+from tapegrad.ops.kinds import Broadcasting, SweptOp
 from tapegrad.ops.op import Op, refuse_masked
 from tapegrad.ops.shape import astype, broadcast_to, getitem, reshape
 from tapegrad.probes import probe
@@ -493,10 +493,19 @@ def apply_with_out(op: Op, args: tuple[Any, ...], out: Any, where: Any) -> Tenso
     if where is not True:
         result = apply_op(piecewise.where, (where, result, _copy_of(out)), {})
     if result.shape != out.shape:
-        raise ValueError(
-            f"{op.name}: `out` has shape {list(out.shape)}, the result {list(result.shape)}"
-        )
+        if not (isinstance(op, Broadcasting) and _fits(result.shape, out.shape)):
+            raise ValueError(
+                f"{op.name}: `out` has shape {list(out.shape)}, the result {list(result.shape)}"
+            )
+        result = apply_op(broadcast_to, (result, out.shape), {})
     return write(out, result, op.name)
+
+
+def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    """Whether arrays of a shape broadcast to another one."""
+    missing = len(wanted) - len(shape)
+    pairs = zip(shape, wanted[max(missing, 0) :], strict=False)
+    return missing >= 0 and all(extent in (1, other) for extent, other in pairs)
 
 
 Tensor._refresh_views = refresh_views

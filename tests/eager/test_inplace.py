@@ -474,3 +474,24 @@ class TestCopies:
         assert not b.is_leaf
         (b * 3).backward()
         assert x.grad.item() == 3.0
+
+
+def test_out_that_has_more_elements():
+    """NumPy's functions of elements broadcast to `out`, others do not."""
+
+    def f(x):
+        out = tg.zeros((2, 3))
+        np.multiply(x, x, out=out)
+        np.add(x[0], x[1], out=out[1, :1])
+        return tg.sum(out * np.arange(6.0).reshape(2, 3))
+
+    x = np.array([1.0, 2.0, 3.0])
+    np.testing.assert_allclose(tg.grad(f)(x), [3.0, 23.0, 42.0])
+    np.testing.assert_allclose(tg.grad(tg.jit(f))(x), [3.0, 23.0, 42.0])
+    np.testing.assert_allclose(tg.jvp(f)(x, np.ones(3)), (f(x), 68.0))
+    t = tg.tensor(x, requires_grad=True)
+    for out in (tg.zeros((3, 1)), tg.zeros(()), tg.zeros((2, 1, 2))):
+        with pytest.raises(ValueError, match=r"multiply: `out` has shape .*, the result \[3\]"):
+            np.multiply(t, t, out=out)
+    with pytest.raises(ValueError, match="matmul: `out` has shape"):
+        np.matmul(np.ones((2, 3)), t, out=tg.zeros((3, 2)))

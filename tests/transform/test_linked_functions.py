@@ -34,18 +34,11 @@ def library_of(made):
     return compiled.library
 
 
-def is_in_memory(made):
-    """Whether LLVM has been given the code of a function by itself."""
-    (compiled,) = made.overloads.values()
-    engine = compiled.library.codegen._engine
-    return engine.is_symbol_defined(compiled.fndesc.mangled_name)
-
-
 def test_they_have_no_machine_code():
     made = uncached(double)
     made.compile((numba.float64,))
     assert isinstance(library_of(made), LinkedLibrary)
-    assert not is_in_memory(made)
+    assert not library_of(made).is_emitted
 
     @numba.njit
     def calls(x):
@@ -75,7 +68,7 @@ def test_one_that_makes_python_objects_has_machine_code():
         return made(x)
 
     assert calls(1.0) == 2.0
-    assert is_in_memory(made)
+    assert library_of(made).is_emitted
     with pytest.raises(ValueError, match="negative") as error:
         calls(-1.0)
     assert error.value.args == ("negative", -1.0)
@@ -94,30 +87,71 @@ def test_they_may_call_each_other():
         return middle(x) * inner(x)
 
     assert calls(2.0) == 40.0
-    assert not is_in_memory(inner)
+    assert not library_of(inner).is_emitted
     with pytest.raises(ValueError, match="x is negative"):
         calls(-0.5)
 
 
-def test_functions_that_call_themselves_have_machine_code():
-    """Calls of a function that is being compiled go through its address."""
+def test_a_function_that_calls_itself():
+    """The call is one within the code of the function."""
 
     def factorial(n):
         return 1 if n < 2 else n * made(n - 1)
 
     made = uncached(factorial)
 
-    def both(n):
-        return made(n) + made(n + 1)
+    @numba.njit
+    def calls(n):
+        return made(n)
 
-    middle = uncached(both)
+    assert calls(5) == 120
+    assert not library_of(made).is_emitted
+
+
+def test_functions_that_call_each_other_have_machine_code():
+    """Calls of a function that is being compiled go through its address."""
+
+    def is_even(n):
+        return True if n == 0 else odd(n - 1)
+
+    def is_odd(n):
+        return False if n == 0 else even(n - 1)
+
+    even, odd = uncached(is_even), uncached(is_odd)
 
     @numba.njit
     def calls(n):
-        return middle(n)
+        return even(n)
 
-    assert calls(5) == 120 + 720
-    assert is_in_memory(made)
+    assert calls(4)
+    assert not calls(7)
+    assert library_of(even).is_emitted
+    assert library_of(odd).is_emitted
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_function_that_calls_itself_with_other_types_has_machine_code(is_known):
+    """Also if that for the other types is compiled before."""
+
+    def power(x, exponent):
+        if exponent is None:
+            return made(x, 2)
+        return x**exponent
+
+    made = uncached(power)
+
+    @numba.njit
+    def known(x):
+        return made(x, 3)
+
+    @numba.njit
+    def calls(x):
+        return made(x, None)
+
+    if is_known:
+        assert known(2.0) == 8.0
+    assert calls(3.0) == 9.0
+    assert known(2.0) == 8.0
 
 
 def test_they_are_found_on_disk(monkeypatch, tmp_path):
@@ -127,7 +161,7 @@ def test_they_are_found_on_disk(monkeypatch, tmp_path):
         made.compile((numba.float64,))
         assert sum(made.stats.cache_hits.values()) == expected
         assert isinstance(library_of(made), LinkedLibrary)
-        assert not is_in_memory(made)
+        assert not library_of(made).is_emitted
         assert numba.njit(call)(made, 1.5) == 3.0
         np.testing.assert_array_equal(made(np.ones(2)), [2.0, 2.0])
 

@@ -32,7 +32,6 @@ class Variant:
         # the types of numbers that the forward function returns, and the reverse function takes
         self.handed: dict[str, Any] = {}
         self.written = False
-        self.is_idle = False  # the result does not depend on what is active
         self.unread: set[int] = set()  # positions of arguments that the reverse function ignores
         # assumed until they are known, for functions that call themselves
         self.uses_tape = True  # it keeps values
@@ -98,9 +97,6 @@ def write_split(
     if not variant.written:
         variant.uses_tape = gen.uses_tape
         variant.takes_shadows = any(map(reverse.shadows.is_wanted, given))
-        variant.is_idle = not (code.lines or scalars or gen.uses_tape or returned or handed)
-        if variant.is_idle:
-            return
     writer = Writer()
     shadows = [leaf + gen.suffix for leaf in given]
     received = [n + gen.suffix for n in reverse.shadows.received]

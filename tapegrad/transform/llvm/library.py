@@ -27,8 +27,8 @@ class LinkedLibrary(JITCodeLibrary):
     Attributes
     ----------
     is_emitted
-        Whether it has machine code nevertheless: numba finds environments, and functions that call
-        themselves, by addresses.
+        Whether it has machine code nevertheless: numba finds environments by addresses, and
+        functions that take part in a recursion.
     """
 
     is_emitted = False
@@ -39,13 +39,17 @@ class LinkedLibrary(JITCodeLibrary):
 
     def _finalize_final_module(self) -> None:
         names = [variable.name for variable in self._final_module.global_variables]
-        self.is_emitted |= any(name.startswith(RuntimeLinker.PREFIX) for name in names)
-        if self.is_emitted:
-            super()._finalize_final_module()
+        if self.is_emitted or any(name.startswith(RuntimeLinker.PREFIX) for name in names):
+            self.emit()
             return
         self._finalize_dynamic_globals()
         self._verify_declare_only_symbols()
         self._finalized = True
+
+    def emit(self) -> None:
+        """Have machine code written, for callers that find it by its address."""
+        self.is_emitted = True
+        super()._finalize_final_module()
 
     @classmethod
     def of_bitcode(cls, codegen: Any, name: str, bitcode: bytes) -> LinkedLibrary:

@@ -12,6 +12,8 @@ from numba.core.cgutils import alloca_once, alloca_once_value, pointer_add
 from numba.core.ir_utils import build_definitions
 from numba.np.arrayobj import load_item, store_item
 
+from tapegrad.transform.llvm.library import LinkedLibrary
+
 _FLOATS = {operator.add: "fadd", operator.sub: "fsub", operator.mul: "fmul"}
 _INTEGERS = {operator.add: "add", operator.sub: "sub", operator.mul: "mul"}
 _COMPARISONS = {
@@ -45,6 +47,15 @@ class Lower(lowering.Lower):
             found = self.context.data_model_manager[kind].contains_nrt_meminfo()
             self._held[kind] = found
         return found
+
+    # -- recursion ----------------------------------------------------------------------------
+
+    def _lower_call_RecursiveCall(self, fnty: Any, expr: Any, signature: Any) -> Any:  # noqa: N802
+        found = fnty.dispatcher_type.dispatcher.overloads.get(signature.args)
+        if found is not None and isinstance(found.library, LinkedLibrary):
+            if not found.library.is_emitted:  # for other types, so that it is compiled already
+                found.library.emit()
+        return super()._lower_call_RecursiveCall(fnty, expr, signature)
 
     # -- variables ----------------------------------------------------------------------------
 

@@ -178,8 +178,6 @@ class Call(AnyCall):
         if not self.is_differentiated(gen, let):
             return
         variant = self.variant(gen, let)
-        if variant.is_idle:
-            return
         for array in self.passed(gen, let):
             gen.shadows.want(array + gen.suffix)
         arguments: list[str] = []

@@ -124,7 +124,8 @@ class Calls(Reading):
             _UNREAD if place in needs.unread else self.identity(argument)
             for place, argument in enumerate(primal)
         )
-        event = self.event_of(function, arguments, set(parts_of), seeded)
+        passed = {self.stem(bar.id) for bar, _ in shadows if isinstance(bar, ast.Name)}
+        event = self.event_of(function, arguments, set(parts_of), seeded, passed)
         if event is None:
             raise self.wrong("the reverse of a call that the forward code does not make", node)
         self.reversed.add(event.number)
@@ -168,12 +169,14 @@ class Calls(Reading):
         arguments: tuple[Hashable, ...],
         operands: set[str],
         seeded: list[Value],
+        passed: set[str],
     ) -> Event | None:
         """Return the last call that is not reversed yet, preferably one that made what is seeded.
 
         Calls whose arguments have the given names come first: on some paths several names have
-        equal values, so calls with other names may have the same arguments. The function may be
-        called by a different name.
+        equal values, so calls with other names may have the same arguments. Then come those that
+        take most of the arrays whose cotangents are passed: a reverse function may read nothing
+        else. The function may be called by a different name.
         """
         forward = REVERSE.sub(r"_forward\1", function)
         open_calls = [
@@ -187,6 +190,7 @@ class Calls(Reading):
             key=lambda event: (
                 not operands.issubset(event.operands),
                 -sum(value is made for made in event.results for value in seeded),
+                -len(passed & event.operands.keys()),
             )
         )
         if self.checked.has_forward(function):
