@@ -33,7 +33,6 @@ LAYERS = [
         f"transform.{name}"
         for name in ("errors", "kinds", "ir", "syntax", "declared", "printer", "stubs")
     ],
-    ["transform.llvm"],
     ["transform.cache"],
     ["transform.deferred", "transform.eager_calls"],
     ["transform.blas", "transform.extremes", "transform.tape_memory"],
@@ -63,6 +62,7 @@ INNER = {
     ("eager.devices", "cuda.numeric.functions"): "only for those who have a device",
     ("func.common", "transform.function"): "numba's front end takes half a second",
     ("func.vmap", "replay.function"): "for the same reason",
+    ("kernels.native", "kernels.llvm.pipeline"): "what is on disk needs no numba",
     ("tape.tape", "tape.inspection"): "only for those who look at the tape",
     ("transform.base", "transform.generation"): "what is on disk needs none of it",
     ("transform.ensembles.calls", "transform.ensembles.in_lanes"): "only for batches",

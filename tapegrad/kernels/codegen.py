@@ -29,7 +29,7 @@ from typing import Any, ClassVar
 from tapegrad.kernels import native, vmath
 from tapegrad.kernels.structs import ARRAY_DATA
 
-_OPTIONS = 'error_model="numpy", fastmath={"contract"}'
+_OPTIONS = 'error_model="numpy", fastmath={"contract"}, pipeline_class=Pipeline'
 _HELPER = f"@numba.njit(forceinline=True, **{native.NO_WRAPPERS}, {_OPTIONS})"
 TYPES = ("float32", "float64")
 
@@ -144,7 +144,12 @@ class Module:
         Type of the numbers that formulas compute with; literals become numbers of this type.
     """
 
-    header: ClassVar[list[str]] = ["import math", "import numba", "import numpy as np"]
+    header: ClassVar[list[str]] = [
+        "import math",
+        "import numba",
+        "import numpy as np",
+        "from tapegrad.kernels.llvm.pipeline import Pipeline",
+    ]
     decorator = _HELPER
 
     def __init__(self, dtype: str) -> None:

@@ -22,6 +22,7 @@ import threading
 import types
 from collections.abc import Callable
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from tapegrad.kernels import cache
@@ -84,6 +85,7 @@ def _environment() -> bytes:
     settings = (f"{name}={os.environ.get(f'NUMBA_{name}', '')}" for name in _SETTINGS.split())
     parts = (
         *settings,
+        *_sources_of_compiler(),
         FORMAT,
         sys.version,
         version("numba"),
@@ -93,6 +95,12 @@ def _environment() -> bytes:
         _cpu_features(),
     )
     return "\n".join(parts).encode()
+
+
+def _sources_of_compiler() -> list[str]:
+    """Return the texts of what numba's compiler is extended by."""
+    files = (Path(__file__).parent / "llvm").glob("*.py")
+    return [file.read_text("utf-8") for file in sorted(files)]
 
 
 def fingerprint(*parts: bytes) -> str:
@@ -163,10 +171,12 @@ def compiled(
 
         import numba
 
+        from tapegrad.kernels.llvm.pipeline import Pipeline
+
         function = getattr(importlib.import_module(module), name)
         function = getattr(function, "py_func", function)  # if it is also called by compiled code
         signature = getattr(numba, result)(*[numba.int64] * arguments)
-        return numba.cfunc(signature, **options)(function)
+        return numba.cfunc(signature, pipeline_class=Pipeline, **options)(function)
 
     return load(fingerprint(sources, f"{module}.{name}".encode()), build)
 

@@ -20,10 +20,11 @@ from tapegrad.kernels.intrinsics import (
     load,
     put_if_zero,
 )
+from tapegrad.kernels.llvm.pipeline import Pipeline
 from tapegrad.kernels.native import NO_WRAPPERS
 from tapegrad.kernels.pool import LEAST, LIMIT, NEXT, PLACES, WAITING
 
-jit = njit(**NO_WRAPPERS)
+jit = njit(**NO_WRAPPERS, pipeline_class=Pipeline)
 
 _PAGE = 4096
 _LARGE = 1 << 22  # bytes from which large pages are worth it

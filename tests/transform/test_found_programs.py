@@ -476,6 +476,24 @@ def f(a, b):
 """,
         (A, A[::-1].copy()),
     ),
+    "a call of a function whose result is constant, and one that nothing uses": (
+        """
+@tg.njit
+def waves(p, q):
+    w = np.empty_like(q)
+    for i in range(q.size):
+        w[i] = np.sin(0.7 * i)
+    return w[:]
+
+@tg.njit
+def f(a, b):
+    u = a[0] + 0.2 * np.sin(np.sum(waves(0.5, a)))
+    v = a[2:0:-1]
+    m = np.where(waves(np.prod(v), a) > 0.1, np.log(waves(np.prod(v), a)), u)
+    return u * b[0] + np.sum(a.copy() * b)
+""",
+        (A, A[::-1].copy()),
+    ),
     "all elements by an ellipsis": (
         """
 @tg.njit

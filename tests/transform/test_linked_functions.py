@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
+from tapegrad.kernels.llvm.library import LinkedLibrary
 from tapegrad.transform.cache.machine_code import jit, uncached
-from tapegrad.transform.llvm.library import LinkedLibrary
 
 
 def double(x):

@@ -30,6 +30,7 @@ from tapegrad.kernels.intrinsics import (
     store_words,
     u1_pointer,
 )
+from tapegrad.kernels.llvm.pipeline import Pipeline
 from tapegrad.kernels.native import NO_WRAPPERS
 from tapegrad.tape.layout import *
 
@@ -38,7 +39,7 @@ ROW_OP, ROW_AVAL, ROW_X, ROW_Y, ROW_OWNER = 1, 2, 3, 4, 5
 MASK_32 = 0xFFFFFFFF
 
 OPTIONS = {"error_model": "numpy", "fastmath": {"contract"}}
-jit = numba.njit(**NO_WRAPPERS, **OPTIONS)
+jit = numba.njit(**NO_WRAPPERS, **OPTIONS, pipeline_class=Pipeline)
 
 
 @jit

@@ -23,9 +23,9 @@ from numba.core.registry import CPUDispatcher
 from numba.core.serialize import dumps
 
 from tapegrad.kernels import cache, native
+from tapegrad.kernels.llvm import library
+from tapegrad.kernels.llvm.pipeline import use_pipeline
 from tapegrad.transform.cache import fingerprint
-from tapegrad.transform.llvm import library
-from tapegrad.transform.llvm.pipeline import use_pipeline
 
 
 class MachineCode(NullCache):

@@ -26,12 +26,12 @@ from typing import Any
 import numpy as np
 
 from tapegrad.kernels import cache
+from tapegrad.kernels.llvm.pipeline import use_pipeline
 from tapegrad.transform import deferred
 from tapegrad.transform.cache import machine_code
 from tapegrad.transform.cache.fingerprint import Fingerprint
 from tapegrad.transform.frontend.source import MISSING, Source
 from tapegrad.transform.functions import ops, scalar_ops
-from tapegrad.transform.llvm.pipeline import use_pipeline
 from tapegrad.transform.lowering.stand_ins import core_of, made_for, stand_in
 
 _HEAD = "# tapegrad: "

@@ -175,9 +175,11 @@ class Calls(Reading):
 
         Calls whose arguments have the given names come first: on some paths several names have
         equal values, so calls with other names may have the same arguments. Then come those that
-        take most of the arrays whose cotangents are passed: a reverse function may read nothing
-        else. The function may be called by a different name.
+        take most of the arrays whose cotangents are passed, and those whose results have cotangents:
+        a reverse function may read nothing. The function may be called by a different name.
         """
+        names = self.frame.names
+        heard = {id(value) for n, value in names.items() if n + self.suffix in names}
         forward = REVERSE.sub(r"_forward\1", function)
         open_calls = [
             event
@@ -191,6 +193,7 @@ class Calls(Reading):
                 not operands.issubset(event.operands),
                 -sum(value is made for made in event.results for value in seeded),
                 -len(passed & event.operands.keys()),
+                not any(id(made) in heard for made in event.results),
             )
         )
         if self.checked.has_forward(function):

@@ -11,8 +11,8 @@ from numba.core.registry import CPUDispatcher
 from numba.core.typed_passes import BaseNativeLowering, NativeLowering, NopythonRewrites
 from numba.core.untyped_passes import InlineClosureLikes
 
-from tapegrad.transform.llvm.library import LinkedLibrary, name_function
-from tapegrad.transform.llvm.lower import Lower
+from tapegrad.kernels.llvm.library import LinkedLibrary, name_function
+from tapegrad.kernels.llvm.lower import Lower
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)

@@ -12,7 +12,7 @@ from numba.core.cgutils import alloca_once, alloca_once_value, pointer_add
 from numba.core.ir_utils import build_definitions
 from numba.np.arrayobj import load_item, store_item
 
-from tapegrad.transform.llvm.library import LinkedLibrary
+from tapegrad.kernels.llvm.library import LinkedLibrary
 
 _FLOATS = {operator.add: "fadd", operator.sub: "fsub", operator.mul: "fmul"}
 _INTEGERS = {operator.add: "add", operator.sub: "sub", operator.mul: "mul"}

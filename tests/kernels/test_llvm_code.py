@@ -11,8 +11,8 @@ import pytest
 from numba.core.runtime import _nrt_python, rtsys
 
 import tapegrad as tg
-from tapegrad.transform.llvm.lower import Lower
-from tapegrad.transform.llvm.pipeline import Pipeline
+from tapegrad.kernels.llvm.lower import Lower
+from tapegrad.kernels.llvm.pipeline import Pipeline
 
 
 @functools.cache
