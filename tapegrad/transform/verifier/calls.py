@@ -175,8 +175,9 @@ class Calls(Reading):
 
         Calls whose arguments have the given names come first: on some paths several names have
         equal values, so calls with other names may have the same arguments. Then come those that
-        take most of the arrays whose cotangents are passed, and those whose results have cotangents:
-        a reverse function may read nothing. The function may be called by a different name.
+        take most of the arrays whose cotangents are passed, and those whose results have
+        cotangents: a reverse function may read nothing. The function may be called by a different
+        name.
         """
         names = self.frame.names
         heard = {id(value) for n, value in names.items() if n + self.suffix in names}
