@@ -164,3 +164,42 @@ def test_gradients_use_it():
         np.testing.assert_array_equal(gradient, expected)
         del gradient
     assert waiting()[0] > 0
+
+
+@numba.njit
+def filled(shape, value):
+    return large_arrays.full(shape, value)
+
+
+@pytest.mark.parametrize("shape", [(0,), (3,), (2, 0), (2, 3, 4), (LARGE,)])
+def test_filled_arrays(shape):
+    found = filled(shape, -np.inf)
+    expected = np.full(shape, -np.inf)
+    np.testing.assert_array_equal(found, expected)
+    assert found.shape == expected.shape
+    assert found.flags.c_contiguous
+
+
+def test_filled_arrays_of_no_size():
+    with pytest.raises(ValueError, match="negative dimensions"):
+        filled((2, -1), 0.0)
+
+
+@tg.njit
+def fills(x, n):
+    total = 0.0
+    for k in range(n):
+        reals = np.full((n, 2), x)
+        falls = np.full(n, -np.inf)
+        falls[k] = x
+        counts = np.full(n, 2)
+        marks = np.full(n, not k)
+        total += np.sum(reals) * np.max(falls) * counts[k] + marks[0] * x * x
+    return total
+
+
+def test_gradients_of_functions_that_fill_arrays():
+    """Of floats, of integers and of bools: 37 times the square of x."""
+    value, slope = tg.value_and_grad(fills)(1.5, 3)
+    assert value == fills(1.5, 3) == 37 * 1.5**2
+    assert slope == 74 * 1.5

@@ -120,7 +120,7 @@ def _is_integer(node: ast.expr, facts: Facts) -> bool:
 
 def _is_float(node: ast.expr, facts: Facts) -> bool:
     """Whether an expression is a float of 64 bits."""
-    if isinstance(node, ast.UnaryOp):
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return _is_float(node.operand, facts)
     if isinstance(node, ast.Constant):
         return type(node.value) is float
