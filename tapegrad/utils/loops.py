@@ -59,6 +59,11 @@ def prints_of(arrays: Sequence[np.ndarray]) -> list[int]:
     return [fingerprint(array) for array in arrays]
 
 
+def is_compiled(step: Any) -> bool:
+    """Whether a step is a function of numba's."""
+    return hasattr(step, "py_func") and hasattr(step, "targetoptions")
+
+
 class Loop:
     """The steps of a loop.
 
@@ -74,7 +79,7 @@ class Loop:
 
     def __init__(self, step: Callable[..., Any], state: Any, args: tuple[Any, ...]) -> None:
         self.step = step
-        self.is_compiled = hasattr(step, "py_func") and hasattr(step, "targetoptions")
+        self.is_compiled = is_compiled(step)
         self.state, self.build = leaf_tensors(state, f"{NAME}: the state")
         self.structure = structure_of(state)
         self.args: list[Tensor] = []

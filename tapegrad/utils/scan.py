@@ -23,7 +23,16 @@ from tapegrad.tape.avals import AVALS
 from tapegrad.tape.layout import OWN_AVAL, OWN_SLOT
 from tapegrad.tape.owner import Owner
 from tapegrad.tape.tape import TAPE
-from tapegrad.utils.loops import NAME, Arrays, Loop, Outside, digest, is_passive, prints_of
+from tapegrad.utils.loops import (
+    NAME,
+    Arrays,
+    Loop,
+    Outside,
+    digest,
+    is_compiled,
+    is_passive,
+    prints_of,
+)
 from tapegrad.utils.regions import CheckpointError
 from tapegrad.utils.revolve import first_positions, reversal
 from tapegrad.utils.snapshots import Spilled, Store, loaded
@@ -106,7 +115,9 @@ def checkpoint_scan(
             "state"
         )
     is_plain = not holds_tensor([state, *args])
-    loop = Loop(MODE.with_items(is_plain or MODE.thread.items_are_values, step), state, args)
+    if not is_compiled(step):  # which computes with arrays
+        step = MODE.with_items(is_plain or MODE.thread.items_are_values, step)
+    loop = Loop(step, state, args)
     if MODE.thread.dual is not None:  # tangents follow the steps
         found = loop.state
         for i in range(n):
