@@ -503,9 +503,10 @@ def apply_with_out(op: Op, args: tuple[Any, ...], out: Any, where: Any) -> Tenso
 
 def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
     """Whether arrays of a shape broadcast to another one."""
-    missing = len(wanted) - len(shape)
-    pairs = zip(shape, wanted[max(missing, 0) :], strict=False)
-    return missing >= 0 and all(extent in (1, other) for extent, other in pairs)
+    try:
+        return np.broadcast_shapes(shape, wanted) == wanted
+    except ValueError:
+        return False
 
 
 Tensor._refresh_views = refresh_views
