@@ -364,11 +364,11 @@ class Elementary(Rule):
             if isinstance(self.types.get(n), types.Array)
         }
         full = let.target in {n for n in read if n != let.target} or arrays <= read
-        widens = self._widens(let, differentiated)
-        gen.set_dot(let, found, broadcast=self.whole and (widens or not full))
+        fits = full and not (self.whole and self._widens(let, differentiated))
+        gen.set_dot(let, found, broadcast=self.whole and not fits)
 
     def _widens(self, let: Let, operands: Sequence[ast.expr | None]) -> bool:
-        """Whether a result has another dtype than its operands and their tangents: ``x + 1j``."""
+        """Whether an array has another dtype than its operands and their tangents: ``x + 1j``."""
         kinds = [self.types.get(n) for atom in operands if atom is not None for n in names_in(atom)]
         dtypes = {kind.dtype for kind in kinds if isinstance(kind, types.Array)}
         return bool(dtypes) and self.types[let.target].dtype not in dtypes
