@@ -2,7 +2,7 @@
 
 A kernel is generated for a formula, the types of its operands and the layouts of their arrays, and
 kept for the process. Arrays are passed flat, with the position of their first element and their
-strides, in elements: one kernel serves all views of one rank.
+strides, in elements: one kernel serves all views of one rank that are repeated along the same axes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from tapegrad.cuda.toolkit import compiling, is_simulated, require
 from tapegrad.kernels import native
 from tapegrad.kernels.codegen import Module
 
-CONTIGUOUS, STRIDED = "c", "s"  # kinds of arrays
+CONTIGUOUS = "c"  # a kind of array; of others it has a letter for each axis:
+REPEATED, UNIT, STRIDED = "r", "u", "s"  # strides of 0, 1, and any
 THREADS = 256  # of a block
 _SIMULATED_THREADS = 2
 _BLOCKS_PER_MULTIPROCESSOR = 16
@@ -82,25 +83,57 @@ class DeviceModule(Module):
         return Kernel(require().jit(made[name]))
 
 
-def element(name: str, kind: str, rank: int) -> str:
+def element(name: str, kind: str) -> str:
     """Return the text of an element of an array, at position `i` of the loop."""
     if kind == CONTIGUOUS:
-        return f"{name}[{name}_at + i]"
-    return f"{name}[{name}_at{''.join(f' + k{d} * {name}_s{d}' for d in range(rank))}]"
+        return at(name, "i")
+    return at(name, *products(kind, "k", f"{name}_s"))
 
 
-def parameters(name: str, kind: str, rank: int) -> list[str]:
+def at(name: str, *terms: str) -> str:
+    """Return the text of the element of an array at a sum of positions.
+
+    It is unsigned: numba adds the length to what may be negative.
+    """
+    return f"{name}[uint64({' + '.join([f'{name}_at', *terms])})]"
+
+
+def products(kind: str, index: str, stride: str) -> list[str]:
+    """Return the products of indices and strides that add up to the position of an element."""
+    found = {UNIT: "{index}{d}", STRIDED: "{index}{d} * {stride}{d}"}
+    return [
+        found[k].format(index=index, stride=stride, d=d) for d, k in enumerate(kind) if k in found
+    ]
+
+
+def parameters(name: str, kind: str) -> list[str]:
     """Return the parameters of a kernel for an array."""
-    strides = [f"{name}_s{d}" for d in range(rank)] if kind == STRIDED else []
-    return [name, f"{name}_at", *strides]
+    return [name, f"{name}_at", *(f"{name}_s{d}" for d in strided(kind))]
 
 
-def unravelled(rank: int) -> list[str]:
-    """Return the statements that compute the indices of position `i`."""
-    lines = ["rest = i"]
+def strided(kind: str) -> list[int]:
+    """Return the axes of an array whose strides are parameters."""
+    return [d for d, k in enumerate(kind) if k == STRIDED]
+
+
+def unravelled(rank: int, index: str = "k", dim: str = "d") -> list[str]:
+    """Return the statements that compute the indices of position `rest`."""
+    lines = []
     for d in range(rank - 1, 0, -1):
-        lines += [f"k{d} = rest % d{d}", f"rest //= d{d}"]
-    return [*lines, "k0 = rest"]
+        lines += [
+            f"before = {quotient('rest', f'{dim}{d}')}",
+            f"{index}{d} = rest - before * {dim}{d}",
+            "rest = before",
+        ]
+    return [*lines, f"{index}0 = rest"]
+
+
+def quotient(x: str, y: str) -> str:
+    """Return the text of a quotient that is rounded down, of numbers that are not negative.
+
+    The division is unsigned, which takes a third of the instructions of a signed one.
+    """
+    return f"int64(uint64({x}) // uint64({y}))"
 
 
 def indented(lines: Sequence[str], levels: int = 1) -> list[str]:

@@ -372,7 +372,7 @@ def passed(array: DeviceArray, kind: str, strides: tuple[int, ...]) -> list[Any]
     """Return the arguments of a kernel for an array."""
     at = array.offset // array.dtype.itemsize
     given = [Elements(array.memory.block, array.dtype), at]
-    return given if kind == codegen.CONTIGUOUS else [*given, *strides]
+    return [*given, *(strides[d] for d in codegen.strided(kind))]
 
 
 def from_first(array: DeviceArray) -> Elements:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tapegrad.cuda.array import DeviceArray
-from tapegrad.cuda.numeric.codegen import CONTIGUOUS, STRIDED
+from tapegrad.cuda.numeric.codegen import CONTIGUOUS, REPEATED, STRIDED, UNIT
 
 Strides = tuple[int, ...]
 
@@ -33,8 +33,14 @@ class Layout:
         return math.prod(self.dims)
 
     def kind(self, k: int) -> str:
-        """Return whether the elements of an array lie in order."""
-        return CONTIGUOUS if self.strides[k] == in_order(self.dims) else STRIDED
+        """Return whether the elements of an array lie in order, or else how on each axis."""
+        strides = self.strides[k]
+        return CONTIGUOUS if strides == in_order(self.dims) else kind_of_strides(strides)
+
+
+def kind_of_strides(strides: Strides) -> str:
+    """Return which strides are 0 and 1."""
+    return "".join({0: REPEATED, 1: UNIT}.get(stride, STRIDED) for stride in strides)
 
 
 def in_order(dims: Sequence[int]) -> Strides:

@@ -20,13 +20,24 @@ from tapegrad.cuda.array import DeviceArray, contiguous
 from tapegrad.cuda.numeric import codegen
 from tapegrad.cuda.numeric.codegen import (
     OF_DEVICE,
+    REPEATED,
     DeviceModule,
     Formula,
+    at,
     converted,
     indented,
+    products,
+    quotient,
+    strided,
+    unravelled,
 )
 from tapegrad.cuda.numeric.expressions import Program, passed, read_once
-from tapegrad.cuda.numeric.layouts import Layout, broadcast_strides, collapsed
+from tapegrad.cuda.numeric.layouts import (
+    Layout,
+    broadcast_strides,
+    collapsed,
+    kind_of_strides,
+)
 from tapegrad.cuda.numeric.steps import Steps
 from tapegrad.ops.op import normalize_axes
 
@@ -200,20 +211,20 @@ def _launch(
     """Reduce rows, each in chunks, into a contiguous array of rows and chunks."""
     steps = [*zip(rows.strides[1:], columns.strides[1:], strict=True)]  # of arrays
     distinct = list(dict.fromkeys(steps))
+    kinds = tuple((kind_of_strides(row), kind_of_strides(column)) for row, column in distinct)
     tasks = rows.size * chunks
     team = _team(tasks, -(-count // chunks)) if side_by_side else 1
     kernel = _kernel(
-        reduction.combine, prepare, program.steps, tuple(map(distinct.index, steps)),
-        out.dtype.name, len(rows.dims), len(columns.dims), team if side_by_side else None,
-        codegen.threads(), beside is not None,
+        reduction.combine, prepare, program.steps, tuple(map(distinct.index, steps)), kinds,
+        out.dtype.name, team if side_by_side else None, codegen.threads(), beside is not None,
     )  # fmt: skip
     teams = codegen.threads() // team  # of a block
     blocks = min(-(-tasks // teams), codegen.most_blocks()) if side_by_side else None
     given = passed(out, codegen.CONTIGUOUS, ())
     for array in (*program.arrays, *([] if beside is None else [contiguous(beside)])):
         given += passed(array, codegen.CONTIGUOUS, ())
-    for row_steps, column_steps in distinct:
-        given += [*row_steps, *column_steps]
+    for both, kind in zip(distinct, kinds, strict=True):
+        given += [strides[d] for strides, k in zip(both, kind, strict=True) for d in strided(k)]
     codegen.launch(
         kernel, tasks, count, chunks, *rows.dims[1:], *columns.dims[1:], *given, *program.numbers,
         blocks=blocks,
@@ -250,44 +261,51 @@ def _result_type(reduction: Reduction, dtype: np.dtype) -> np.dtype:
 @functools.lru_cache(1024)
 def _kernel(
     combine: Formula, prepare: Formula | None, computed: Steps, places: tuple[int, ...],
-    result: str, row_rank: int, column_rank: int, team: int | None, threads: int, has_beside: bool,
+    kinds: tuple[tuple[str, str], ...], result: str, team: int | None, threads: int,
+    has_beside: bool,
 ) -> Any:  # fmt: skip
     """Return the kernel that reduces chunks of rows.
 
     A task is a chunk of a row: elements `begin` to `end`. The threads of a `team` share it, each
     taking every n-th element; None: a thread has a task of its own, and neighbouring threads take
-    neighbouring rows. Arrays with the same strides have the same of the `places`.
+    neighbouring rows. Arrays with the same strides have the same of the `places`, which have
+    `kinds` of rows and of columns. What a row has once is read before its elements.
     """
     module = DeviceModule(result)
     combined = module.add(OF_DEVICE.get(combine, combine))
-    elements = [f"a{k}[a{k}_at + at{place}]" for k, place in enumerate(places)]
+    distinct = range(len(kinds))
+    row_rank, column_rank = map(len, kinds[0])
+    repeats = [set(column) == {REPEATED} for _, column in kinds]
+    elements = [f"x{k}" if repeats[p] else at(f"a{k}", f"at{p}") for k, p in enumerate(places)]
     load = computed.statements(module, elements)
+    once = [f"x{k} = {at(f'a{k}', f'start{p}')}" for k, p in enumerate(places) if repeats[p]]
     value = load[-1].partition(" = ")[0]
+    load = [line for k, line in enumerate(load) if k >= len(places) or not repeats[places[k]]]
     if prepare is not None:
-        beside = ", beside[beside_at + row]" if has_beside else ""
-        value = f"{module.add(prepare)}({value}{beside})"
+        value = f"{module.add(prepare)}({value}{', next_to' if has_beside else ''})"
+    if has_beside:
+        once.append(f"next_to = {at('beside', 'row')}")
     value = converted(value, result)
-    distinct = range(max(places) + 1)
     names = [*(f"r{d}" for d in range(1, row_rank)), *(f"c{d}" for d in range(1, column_rank))]
     arrays = ["out", *(f"a{k}" for k in range(len(places))), *(["beside"] if has_beside else [])]
     names += [name for array in arrays for name in (array, f"{array}_at")]
-    for p in distinct:
-        names += [f"row{p}_s{d}" for d in range(row_rank)]
-        names += [f"column{p}_s{d}" for d in range(column_rank)]
+    for p, both in enumerate(kinds):
+        for axis, kind in zip(("row", "column"), both, strict=True):
+            names += [f"{axis}{p}_s{d}" for d in strided(kind)]
     names += computed.numbers
 
-    def place(index: str, size: str, step: str, rank: int, total: str) -> list[str]:
-        lines = [f"rest = {index}"]
-        for d in range(rank - 1, -1, -1):
-            k = f"rest % {size}{d}" if d else "rest"
-            lines += [f"{total}{p} += {k} * {step}{p}_s{d}" for p in distinct]
-            lines += [f"rest //= {size}{d}"] if d else []
+    def place(index: str, axis: int, found: dict[str, list[str]]) -> list[str]:
+        """Set positions to sums of some terms and of those of an index of rows or columns."""
+        name, dim = ("row", "column")[axis], "rc"[axis]
+        lines = [f"rest = {index}", *unravelled(len(kinds[0][axis]), dim=dim)]
+        for p, (target, terms) in enumerate(found.items()):
+            terms += products(kinds[p][axis], "k", f"{name}{p}_s")
+            lines.append(f"{target} = {' + '.join(terms) or '0'}")
         return lines
 
     def read(index: str, target: str) -> list[str]:
-        starts = [f"at{p} = start{p}" for p in distinct]
-        lines = place(index, "c", "column", column_rank, "at")
-        return [*starts, *lines, *load, f"{target} = {value}"]
+        lines = place(index, 1, {f"at{p}": [f"start{p}"] for p in distinct})
+        return [*lines, *load, f"{target} = {value}"]
 
     def combining(values: Sequence[str]) -> str:
         if len(values) == 1:
@@ -304,17 +322,22 @@ def _kernel(
         f"    total = {combined}(total, {combining(found)})",
         f"    i += {at_once * step}",
     ]
-    # neighbouring threads take neighbouring rows, unless a team takes one
-    chunk_of = "task % (tasks // chunks), task // (tasks // chunks)"
+    if team is None:  # neighbouring threads take neighbouring rows
+        chosen = [
+            f"rows = {quotient('tasks', 'chunks')}",
+            f"chunk = {quotient('task', 'rows')}",
+            "row = task - chunk * rows",
+        ]
+    else:
+        chosen = [f"row = {quotient('task', 'chunks')}", "chunk = task - row * chunks"]
     task = [
-        f"row, chunk = {chunk_of if team is None else 'task // chunks, task % chunks'}",
-        "begin = chunk * count // chunks",
-        "end = (chunk + 1) * count // chunks",
-        *(f"start{p} = 0" for p in distinct),
-        *place("row", "r", "row", row_rank, "start"),
+        *chosen,
+        f"begin = {quotient('chunk * count', 'chunks')}",
+        f"end = {quotient('(chunk + 1) * count', 'chunks')}",
+        *place("row", 0, {f"start{p}": [] for p in distinct}),
         f"first = {first}",
         "if first < end:",
-        *indented(read("first", "total")),
+        *indented([*once, *read("first", "total")]),
         f"    i = first + {step}",
         *(indented(together) if at_once > 1 else []),
         "    while i < end:",

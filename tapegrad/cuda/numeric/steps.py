@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.cuda.numeric.codegen import (
+    CONTIGUOUS,
     OF_DEVICE,
-    STRIDED,
     DeviceModule,
     Formula,
     converted,
@@ -141,17 +141,17 @@ def map_kernel(
         Number of axes.
     """
     module = DeviceModule("float32" if computed.is_single else "float64")
-    elements = [element(f"a{k}", kind, rank) for k, kind in enumerate(kinds)]
+    elements = [element(f"a{k}", kind) for k, kind in enumerate(kinds)]
     body = computed.statements(module, elements)
     names = ["count", *(f"d{d}" for d in range(1, rank))]
     for k, (step, kind) in enumerate(outputs):
-        names += parameters(f"out{k}", kind, rank)
-        body.append(f"{element(f'out{k}', kind, rank)} = {VALUE}{step}")
+        names += parameters(f"out{k}", kind)
+        body.append(f"{element(f'out{k}', kind)} = {VALUE}{step}")
     for k, kind in enumerate(kinds):
-        names += parameters(f"a{k}", kind, rank)
+        names += parameters(f"a{k}", kind)
     names += computed.numbers
-    if STRIDED in (*kinds, *(kind for _, kind in outputs)):
-        body = [*unravelled(rank), *body]
+    if {*kinds, *(kind for _, kind in outputs)} != {CONTIGUOUS}:
+        body = ["rest = i", *unravelled(rank), *body]
     module.lines += ["", "", f"def kernel({', '.join(names)}):"]
     module.lines.append("    for i in range(cuda.grid(1), count, cuda.gridsize(1)):")
     module.lines += indented(body, 2)
