@@ -61,7 +61,7 @@ def _scalar_function(value: Any) -> types.FunctionType | None:
 
 
 @functools.cache
-def _dependencies(function: types.FunctionType) -> dict[str, Any]:
+def dependencies(function: types.FunctionType) -> dict[str, Any]:
     """Return the globals that a formula uses, by name (dotted for attributes of modules)."""
     found: dict[str, Any] = {}
     scope = function.__globals__
@@ -89,7 +89,7 @@ def formula_key(function: types.FunctionType) -> bytes:
     code = function.__code__
     digest.update(marshal.dumps((code.co_code, code.co_names, code.co_varnames)))
     digest.update(repr(code.co_consts[1:] if function.__doc__ else code.co_consts).encode())
-    for name, value in sorted(_dependencies(function).items()):
+    for name, value in sorted(dependencies(function).items()):
         digest.update(name.encode())
         inner = _scalar_function(value)
         digest.update(formula_key(inner) if inner else repr(value).encode())
@@ -183,10 +183,10 @@ class Module:
         key = (id(function), form)
         if key in self.emitted:
             return self.emitted[key]
-        tree = copy.deepcopy(_tree(function))  # the rewriter modifies it
+        tree = copy.deepcopy(tree_of(function))  # the rewriter modifies it
         is_double = self.dtype != "float32" or self.is_double(function)
         names = self.of_modules(function)
-        for used, value in _dependencies(function).items():
+        for used, value in dependencies(function).items():
             inner = self.scalar_function(value)
             if inner is not None:
                 names[used] = self.add(inner, form)
@@ -204,7 +204,7 @@ class Module:
         if not is_double:
             widened = {
                 names[used]
-                for used, value in _dependencies(function).items()
+                for used, value in dependencies(function).items()
                 if self.is_double(self.scalar_function(value))
             }
         self.emitted[key] = unique
@@ -267,7 +267,8 @@ class _Loops(Module):
 
 
 @functools.cache
-def _tree(function: types.FunctionType) -> ast.FunctionDef:
+def tree_of(function: types.FunctionType) -> ast.FunctionDef:
+    """Return the syntax tree of a formula, which is not to be modified."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
     assert isinstance(tree, ast.FunctionDef)
     return tree
@@ -285,9 +286,9 @@ def _takes_sines(function: types.FunctionType) -> bool:
     if _is_vector_math(function):
         return False
     found = False
-    used = _dependencies(function)
+    used = dependencies(function)
     arguments = arguments_of(function)
-    for node in ast.walk(_tree(function)):
+    for node in ast.walk(tree_of(function)):
         if isinstance(node, ast.Call):
             inner = _scalar_function(used.get(ast.unparse(node.func)))
             if inner is not None and _takes_sines(inner):

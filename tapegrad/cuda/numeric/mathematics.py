@@ -6,6 +6,8 @@ those of Python's `math` raise errors where a device returns nan or inf.
 
 from __future__ import annotations
 
+import ast
+import functools
 import math
 import operator
 import types
@@ -15,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.kernels import special, vmath
+from tapegrad.kernels.codegen import dependencies, tree_of
 
 
 def _exp(x: Any) -> Any:
@@ -120,6 +123,35 @@ OF_DEVICE: dict[Any, Any] = {
 LIBDEVICE = {f"np.{name}": name for name in ("cbrt", "ceil", "floor", "rint", "trunc")}
 
 
+_SINES = {vmath.sin: "{sin}", vmath.cos: "{cos}"}
+
+
+@functools.cache
+def sine_of(formula: types.FunctionType) -> str:
+    """Return the format of a formula that is a sine or a cosine, or minus one; else nothing."""
+    if formula in _SINES:
+        return _SINES[formula]
+    found, sign = returned(formula), ""
+    if isinstance(found, ast.UnaryOp) and isinstance(found.op, ast.USub):
+        found, sign = found.operand, "-"
+    if not isinstance(found, ast.Call) or not all(isinstance(x, ast.Name) for x in found.args):
+        return ""
+    called = dependencies(formula).get(ast.unparse(found.func))
+    inner = getattr(called, "formula", called)  # that of an op
+    known = isinstance(inner, types.FunctionType) and sine_of(inner)
+    return (sign + known).replace("--", "") if known else ""
+
+
+def returned(formula: types.FunctionType) -> ast.expr | None:
+    """Return the expression that ends a formula."""
+    last = tree_of(formula).body[-1]
+    return last.value if isinstance(last, ast.Return) else None
+
+
+def _sine_and_cosine(x: Any) -> tuple[Any, Any]:
+    return np.sin(x), np.cos(x)
+
+
 def _quiet(function: Callable[..., float]) -> Callable[..., Any]:
     """Return a function of `math` that returns inf where it has a pole."""
 
@@ -146,4 +178,5 @@ class SimulatedMath(types.SimpleNamespace):
         found |= {name: _quiet(getattr(math, name)) for name in ("erf", "erfc", "lgamma", "gamma")}
         found |= {f"{name}f": found[name] for name in LIBDEVICE.values()}
         found |= dict.fromkeys(("dmul_rn", "fmul_rn"), operator.mul)
+        found |= dict.fromkeys(("sincos", "sincosf"), _sine_and_cosine)
         super().__init__(**found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from tapegrad.cuda.numeric.codegen import (
     parameters,
     unravelled,
 )
+from tapegrad.cuda.numeric.mathematics import returned, sine_of
 from tapegrad.kernels.codegen import arguments_of
 
 # what a step reads has the name that it has in a kernel: elements of arrays, numbers, and values
@@ -45,9 +47,13 @@ class Action:
         Type in which the formula computes, and that of the result.
     is_single
         Whether it computes in single precision.
+    is_rounded
+        Whether what it computes last is not a product, as far as its text shows.
     """
 
-    __slots__ = ("computed", "formula", "is_single", "names", "result", "template")
+    __slots__ = (
+        "computed", "formula", "is_rounded", "is_single", "names", "result", "template",
+    )  # fmt: skip
 
     def __init__(
         self, formula: Formula, template: str, names: Sequence[str],
@@ -59,6 +65,7 @@ class Action:
         self.computed = computed
         self.result = result
         self.is_single = computed == np.float32
+        self.is_rounded = template == "{}" and _is_rounded(formula)
 
 
 @functools.cache
@@ -98,29 +105,68 @@ class Steps:
     def statements(self, module: DeviceModule, elements: Sequence[str]) -> list[str]:
         """Return the statements that compute ``v0``, ``v1``, ... from the elements of arrays.
 
-        A value that a later step reads is rounded as if it were stored: the compiler would join a
-        product and a sum otherwise, and results would depend on what is computed in one kernel.
+        A product that a later step reads is rounded as if it were stored: the compiler would join
+        it with a sum otherwise, and results would depend on what is computed in one kernel. The
+        sine and the cosine of one number are computed together.
         """
         if any("chosen" in made.template for made, _ in self.steps):
             module.lines += ["", "", module.decorator, *_CHOSEN]
         types = {f"{ARRAY}{k}": dtype for k, dtype in enumerate(self.arrays)}
         lines = [f"{name} = {text}" for name, text in zip(types, elements, strict=True)]
         used = {name for _, read in self.steps for name in read}
+        both = self._sines_with_cosines()
         for k, (made, read) in enumerate(self.steps):
             computed, result = made.computed.name, made.result.name
             values = {}
             for name, text in zip(made.names, read, strict=True):
                 is_kept = types.get(text, made.computed) in (made.computed, np.bool_)
                 values[name] = text if is_kept else converted(text, computed)
-            called = module.add(OF_DEVICE.get(made.formula, made.formula))
             given = ", ".join(values[name] for name in arguments_of(made.formula))
-            value = converted(made.template.format(f"{called}({given})", **values), result)
+            if k in both:
+                sine, cosine = f"sine{both[k]}", f"cosine{both[k]}"
+                if k == both[k]:
+                    end = "f" if made.is_single else ""
+                    lines.append(f"{sine}, {cosine} = libm.sincos{end}({given})")
+                applied = sine_of(made.formula).format(sin=sine, cos=cosine)
+            else:
+                applied = f"{module.add(OF_DEVICE.get(made.formula, made.formula))}({given})"
+            value = converted(made.template.format(applied, **values), result)
             found = f"{VALUE}{k}"
-            if found in used and result in _ROUNDED:
+            if found in used and result in _ROUNDED and not made.is_rounded:
                 value = f"libm.{_ROUNDED[result]}({value}, {result}(1.0))"
             types[found] = made.result
             lines.append(f"{found} = {value}")
         return lines
+
+    def _sines_with_cosines(self) -> dict[int, int]:
+        """Return steps with a sine or a cosine of a number of which others take the other one.
+
+        Each has the first step that takes one of them.
+        """
+        steps: dict[Any, list[int]] = {}
+        for k, (made, read) in enumerate(self.steps):
+            if made.computed.name in _ROUNDED and sine_of(made.formula):
+                argument = made.names.index(*arguments_of(made.formula))
+                steps.setdefault((read[argument], made.computed), []).append(k)
+        return {
+            k: found[0]
+            for found in steps.values()
+            if len({sine_of(self.steps[k][0].formula).strip("-") for k in found}) > 1
+            for k in found
+        }
+
+
+def _is_rounded(formula: Formula) -> bool:
+    arguments = arguments_of(formula)
+
+    def has(value: Any) -> bool:
+        if isinstance(value, ast.IfExp):
+            return has(value.body) and has(value.orelse)
+        if isinstance(value, ast.BinOp):
+            return isinstance(value.op, (ast.Add, ast.Sub, ast.Div))
+        return isinstance(value, ast.Name) and value.id in arguments
+
+    return has(returned(formula))
 
 
 @functools.lru_cache(2048)
