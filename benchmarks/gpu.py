@@ -226,6 +226,7 @@ def of_jax(program: Any, values: np.ndarray) -> Any:
     """Return a compiled gradient of JAX, and what waits for it; None if it is not installed."""
     if importlib.util.find_spec("jax") is None:
         return None
+    os.environ.pop("JAX_PLATFORMS", None)  # the other benchmarks are on the CPU
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # others need memory as well
     import jax
 

@@ -17,6 +17,8 @@ _MOST_GRAPHS = 32  # of a program
 class Launches:
     """Kernels that are started again, with other memory for arguments and results.
 
+    Kernels whose values nothing reads are left out.
+
     The first call with memory at some addresses starts them one by one. The second makes a graph
     of them: memory is used again, so programs that call a function many times call it with few
     sets of addresses.
@@ -35,7 +37,7 @@ class Launches:
         self._launches: list[tuple[Any, Any, Any, list[Any]]] = []
         self._replaced: list[list[tuple[int, int]]] = []  # places of arguments, and memories
         number = {memory.block: k for k, memory in enumerate(memories)}
-        for kernel, grid, block, args in recorded.launches:
+        for kernel, grid, block, args in _needed(recorded, set(number)):
             replaced = [
                 (place, number[arg.block])
                 for place, arg in enumerate(args)
@@ -89,3 +91,28 @@ class Launches:
             for place, number in places:
                 given[place] = given[place]._replace(block=memories[number].block)
             yield kernel, grid, block, given
+
+
+def _needed(recorded: Recording, read: set[Any]) -> list[Any]:
+    """Return the kernels that write to memory that is read later: by them, or in the end.
+
+    Parameters
+    ----------
+    recorded
+        The recording.
+    read
+        The blocks of memory that are read in the end.
+    """
+    found = []
+    taken = [*recorded.taken]
+    for number, launch in reversed([*enumerate(recorded.launches)]):
+        while taken and taken[-1][0] > number:  # nobody reads what was there before
+            read.discard(taken.pop()[1])
+        kernel, _, _, args = launch
+        blocks = [(k, arg.block) for k, arg in enumerate(args) if isinstance(arg, Elements)]
+        written = {block for k, block in blocks if k in kernel.outputs}
+        if not written or written & read:
+            # what it writes to may keep elements that were there before
+            read.update(block for _, block in blocks)
+            found.append(launch)
+    return found[::-1]

@@ -271,7 +271,11 @@ POOL = Pool()
 def take(nbytes: int) -> Memory:
     """Return a block for an array: of the pool, or of that of the recording that is made."""
     recording = NOW.get()
-    return (POOL if recording is None else recording.pool).take(nbytes)
+    if recording is None:
+        return POOL.take(nbytes)
+    memory: Memory = recording.pool.take(nbytes)
+    recording.taken.append((len(recording.launches), memory.block))
+    return memory
 
 
 def empty_cache() -> None:

@@ -30,6 +30,8 @@ class Recording:
         As above.
     launches
         The kernels, with their grid, their block and their arguments.
+    taken
+        Blocks that its arrays get from the pool, each with how many kernels there were before.
     kept
         What has memory that they use, other than the pool: of constants, which they read in each
         call, and of other recordings.
@@ -40,6 +42,7 @@ class Recording:
     def __init__(self, pool: Any) -> None:
         self.pool = pool
         self.launches: list[tuple[Any, Any, Any, tuple[Any, ...]]] = []
+        self.taken: list[tuple[int, Any]] = []
         self.reason = ""
         self.kept: list[Any] = []
 

@@ -87,7 +87,7 @@ def _value_and_grad(
 
     # functions that are recorded have compiled gradients for arrays
     compiled = None if has_aux else getattr(f, "with_compiled_gradient", None)
-    return wrapped if compiled is None else compiled(wrapped, argnums)
+    return wrapped if compiled is None else compiled(wrapped, argnums, name != "grad")
 
 
 def _refuse_out(out: bool, name: str) -> None:

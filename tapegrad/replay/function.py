@@ -177,7 +177,7 @@ class JittedFunction:
         )
 
     def with_compiled_gradient(
-        self, otherwise: Callable[..., Any], argnums: int | Sequence[int]
+        self, otherwise: Callable[..., Any], argnums: int | Sequence[int], with_value: bool
     ) -> Callable[..., Any]:
         """Return a function that computes the value and gradient by compiled code.
 
@@ -187,6 +187,8 @@ class JittedFunction:
             Computes them for all other arguments.
         argnums
             Positions of the differentiated arguments.
+        with_value
+            Whether the value is used; on a device, it is None otherwise.
         """
         numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
         is_one = isinstance(argnums, int)
@@ -211,7 +213,9 @@ class JittedFunction:
             recorded = self._recorded(arguments)
             places = arguments.places(numbers)
             if is_on_device:
-                made = None if places is None else recorded.device_gradient(arguments, places)
+                made = None
+                if places is not None:
+                    made = recorded.device_gradient(arguments, places, with_value)
                 if made is None:
                     return otherwise(*args, **kwargs)
                 gradients = arguments.like_arguments(numbers, made[1:])

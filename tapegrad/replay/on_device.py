@@ -83,18 +83,22 @@ class DevicePlan:
 
         return self._started("value", run, tensors)
 
-    def value_and_gradient(self, args: Sequence[Any], places: Sequence[int]) -> Values:
-        """Return the one result, a number, and its gradients with respect to some arguments."""
+    def gradient(self, args: Sequence[Any], places: Sequence[int], with_value: bool) -> Values:
+        """Return the one result, a number, and its gradients with respect to some arguments.
+
+        The first is None where the value is not asked for: kernels that only it needs do not run.
+        """
+        name = "value and gradient" if with_value else "gradient"
 
         def run(*tensors: Tensor) -> Values:
             (value,), gradients = self._gradients(tensors, places, None)
             pairs = zip(gradients, places, strict=True)
             return [
-                value.detach(),
+                value.detach() if with_value else None,
                 *(_zeros_like(tensors[k]) if g is None else g for g, k in pairs),
             ]
 
-        return self._started(("gradient", *places), run, [*map(_tensor, args)])
+        return self._started((name, *places), run, [*map(_tensor, args)])
 
     def pullback(
         self, tensors: Sequence[Tensor], places: Sequence[int], cotangents: Sequence[Tensor]

@@ -159,7 +159,9 @@ class Recorded:
         """What computes everything from the arguments, None if there is no such region."""
         return self.plan.region if isinstance(self.plan, Plan) and not self._parameters else None
 
-    def device_gradient(self, arguments: Arguments, places: tuple[int, ...]) -> list[Any] | None:
+    def device_gradient(
+        self, arguments: Arguments, places: tuple[int, ...], with_value: bool
+    ) -> list[Any] | None:
         """Return the value and gradient for arguments on a device, None if they are not compiled.
 
         Parameters
@@ -168,6 +170,8 @@ class Recorded:
             The arguments.
         places
             The leaves with respect to which the one result is differentiated.
+        with_value
+            Whether the value is computed; it is None otherwise.
         """
         if not isinstance(self.plan, DevicePlan) or not self.is_single or self._parameters:
             return None
@@ -183,7 +187,7 @@ class Recorded:
         ):
             return None
         try:
-            return self.plan.value_and_gradient(arguments.leaves, places)
+            return self.plan.gradient(arguments.leaves, places, with_value)
         except NotRecordedError as error:
             self.run_op_by_op(str(error))
             return None

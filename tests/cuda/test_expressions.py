@@ -307,6 +307,44 @@ class TestKernels:
         z.sum().backward()
         np.testing.assert_allclose(x.grad.cpu().numpy(), host.grad.numpy(), 1e-14)
 
+    @pytest.mark.parametrize("dtype", ["float64", "float32"])
+    @pytest.mark.usefixtures("is_known")
+    def test_sine_and_cosine_of_one_number(self, dtype, monkeypatch):
+        texts = []
+        text = codegen.DeviceModule.text
+        monkeypatch.setattr(
+            codegen.DeviceModule, "text", lambda self: texts.append(text(self)) or texts[-1]
+        )
+        expressions.map_kernel.cache_clear()
+        values = X.astype(dtype)
+        x, y = device(values), device(values * 2)
+        found = np.sin(x) * np.cos(y) + np.cos(x) * np.sin(values[0]) + np.sin(x)
+        expected = np.sin(values) * np.cos(values * 2) + np.cos(values) * np.sin(values[0])
+        np.testing.assert_allclose(found.to_host(), expected + np.sin(values), 1e-6)
+        assert found.dtype == dtype
+        if expressions.is_known(None):
+            (kernel,) = [made for made in texts if "sincos" in made]
+            assert kernel.count("libm.sincos") == 1  # that of x
+            assert kernel.count("math.cos(") == 1  # that of y
+            assert "math.sin(" not in kernel
+
+    @pytest.mark.parametrize("is_known", [True], indirect=True)
+    @pytest.mark.usefixtures("is_known")
+    def test_products_are_rounded_where_they_could_be_joined_with_sums(self, monkeypatch):
+        texts = []
+        text = codegen.DeviceModule.text
+        monkeypatch.setattr(
+            codegen.DeviceModule, "text", lambda self: texts.append(text(self)) or texts[-1]
+        )
+        expressions.map_kernel.cache_clear()
+        x = device(X)
+        total = x + x
+        found = np.where(x > 1.0, total, x) + (x * x) * 3.0 - x / 2.0
+        assert_equal(found, np.where(X > 1.0, X + X, X) + (X * X) * 3.0 - X / 2.0)
+        rounded = [line for made in texts for line in made.splitlines() if "dmul_rn" in line]
+        assert len(rounded) == 2
+        assert all("multiply" in line for line in rounded)
+
     def test_few_are_remembered(self, monkeypatch):
         monkeypatch.setattr(expressions, "_MOST_KNOWN", 3)
         monkeypatch.setattr(expressions, "_known", {})

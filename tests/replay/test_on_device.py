@@ -4,6 +4,7 @@ Each function is called for several arguments, since a value that a recording to
 right the first time. Expected values are those op by op.
 """
 
+import re
 import sys
 import threading
 from pathlib import Path
@@ -98,6 +99,43 @@ def test_the_function_runs_once():
         jitted(*args)
         tg.grad(jitted)(*args)
     assert len(count) == 1
+
+
+def test_gradients_leave_out_what_only_the_value_needs():
+    def function(x, w):
+        z = tg.sin(x) + w[:, None]
+        return (z * z).sum(1).sum() + (tg.exp(w) * w).sum()
+
+    jitted = tg.jit(function)
+    ways = {"gradient": tg.grad(jitted, (0, 1)), "both": tg.value_and_grad(jitted, (0, 1))}
+    args = [(RNG.normal(size=(4, 3)), RNG.normal(size=4)) for _ in range(3)]
+    for x, w in args:
+        expected = tg.grad(function, (0, 1))(x, w)
+        assert_equal(ways["gradient"](*on_device((x, w))), expected)
+        value, gradient = ways["both"](*on_device((x, w)))
+        assert_equal(value, function(*map(tg.as_tensor, (x, w))))
+        assert_equal(gradient, expected)
+    text = jitted.inspect(*on_device(args[0]))
+    counts = dict(re.findall(r"^(.*) 0 1: (\d+) kernels$", text, re.MULTILINE))
+    assert counts.keys() == {"gradient", "value and gradient"}
+    # the value has sums of both terms, and adds them
+    assert int(counts["gradient"]) <= int(counts["value and gradient"]) - 3
+
+
+def test_writes_to_parts_of_arrays_are_kept():
+    def function(x, k):
+        z = tg.zeros((4, 5), device="cuda")
+        z[1] = x
+        z[:, 2] = 3.0
+        z[k] += x * x
+        z[k] = z[k] * 2.0
+        return (z * z).sum() + tg.cumsum(x, 0)[-1]
+
+    k = np.array([3, 0, 3])
+    jitted = tg.grad(tg.jit(function))
+    for x in [RNG.normal(size=5) for _ in range(3)]:
+        found = jitted(*on_device((x, k)))
+        assert_equal(found, tg.grad(function)(*on_device((x, k))))
 
 
 def test_many_functions_of_numbers_are_one_kernel():

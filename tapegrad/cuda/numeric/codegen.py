@@ -23,7 +23,7 @@ from tapegrad.cuda.numeric.mathematics import LIBDEVICE, OF_DEVICE, SimulatedMat
 from tapegrad.cuda.recording import NOW
 from tapegrad.cuda.toolkit import compiling, is_simulated, require
 from tapegrad.kernels import native
-from tapegrad.kernels.codegen import Module
+from tapegrad.kernels.codegen import Module, arguments_of
 
 CONTIGUOUS = "c"  # a kind of array; of others it has a letter for each axis:
 REPEATED, UNIT, STRIDED = "r", "u", "s"  # strides of 0, 1, and any
@@ -80,7 +80,7 @@ class DeviceModule(Module):
             from numba.cuda import libdevice
 
             made["math"], made["libm"] = math, libdevice
-        return Kernel(require().jit(made[name]))
+        return Kernel(require().jit(made[name]), arguments_of(made[name]))
 
 
 def element(name: str, kind: str) -> str:
@@ -149,18 +149,30 @@ def converted(text: str, dtype: str) -> str:
 class Kernel:
     """A kernel of numba, which is compiled when it is first started.
 
-    Attributes
+    Parameters
     ----------
     made
         What numba made of its function.
+    parameters
+        Names of its parameters. It only writes to arrays whose names begin with ``out``, and to no
+        others if it has such arrays.
+
+    Attributes
+    ----------
+    made
+        As above.
+    outputs
+        Places of the arrays that it only writes to; others may be read, and written to if there
+        are none of these.
     entry
         The compiled kernel; None if it is not compiled, or if only numba can start it.
     """
 
-    __slots__ = ("entry", "made")
+    __slots__ = ("entry", "made", "outputs")
 
-    def __init__(self, made: Any) -> None:
+    def __init__(self, made: Any, parameters: Sequence[str]) -> None:
         self.made = made
+        self.outputs = {k for k, name in enumerate(parameters) if name.startswith("out")}
         self.entry: Entry | None = None
 
     def start(self, grid: Any, block: Any, *args: Any) -> None:

@@ -16,7 +16,13 @@ import numpy as np
 from tapegrad.cuda.array import DeviceArray, is_array
 from tapegrad.cuda.determinism import are_deterministic_algorithms_enabled
 from tapegrad.cuda.numeric import codegen, sorting
-from tapegrad.cuda.numeric.codegen import CONTIGUOUS, DeviceModule
+from tapegrad.cuda.numeric.codegen import (
+    CONTIGUOUS,
+    DeviceModule,
+    indented,
+    quotient,
+    unravelled,
+)
 from tapegrad.cuda.numeric.expressions import from_first, passed
 
 _POSITIONS = np.dtype(np.int64)
@@ -212,23 +218,30 @@ def _kernel(action: str, source: str, values: str, rank: int) -> Any:
     module = DeviceModule(source)
     dims = [f"d{k}" for k in range(rank)]
     steps = [f"s{k}" for k in range(rank)]
-    names = ["count", "inner", *dims[1:], "x", "x_at", *steps, "positions", "values", "values_at"]
-    lines = ["", "", f"def kernel({', '.join(names)}):"]
-    lines += ["    for i in range(cuda.grid(1), count, cuda.gridsize(1)):"]
-    lines += ["        at = x_at + positions[i // inner]", "        rest = i % inner"]
-    for k in range(rank - 1, 0, -1):
-        lines += [f"        at += rest % d{k} * s{k}", f"        rest //= d{k}"]
-    lines += ["        at += rest * s0"] if rank else []
-    value = "values[values_at + i]"
-    lines += [
-        {
-            "get": f"        {value} = x[at]",
-            "put": f"        x[at] = {codegen.converted(value, source)}",
-            "add": f"        cuda.atomic.add(x, at, {codegen.converted(value, source)})",
-        }[action]
-    ]
-    module.lines += lines
+    other = "out" if action == "get" else "values"
+    names = ["count", "inner", *dims[1:], "x", "x_at", *steps, "positions", other, f"{other}_at"]
+    value = codegen.at(other, "i")
+    given = codegen.converted(value, source)
+    moved = {
+        "get": f"{value} = x[at]",
+        "put": f"x[at] = {given}",
+        "add": f"cuda.atomic.add(x, at, {given})",
+    }
+    lines = [f"k = {quotient('i', 'inner')}", *_position("positions[k]", rank), moved[action]]
+    module.lines += ["", "", f"def kernel({', '.join(names)}):"]
+    module.lines.append("    for i in range(cuda.grid(1), count, cuda.gridsize(1)):")
+    module.lines += indented(lines, 2)
     return module.kernel("kernel")
+
+
+def _position(of_index: str, rank: int) -> list[str]:
+    """Return the statements that compute where element `i` is, the one with index `k`.
+
+    `rank` is the number of axes that are not indexed.
+    """
+    steps = codegen.products(codegen.STRIDED * rank, "k", "s")
+    lines = ["rest = i - k * inner", *unravelled(rank)] if rank else []
+    return [*lines, f"at = uint64({' + '.join(['x_at', of_index, *steps])})"]
 
 
 def _run(action: str, places: Places, values: DeviceArray) -> None:
@@ -286,28 +299,26 @@ def _ordered_kernel(action: str, source: str, values: str, rank: int) -> Any:
     module = DeviceModule(source)
     names = ["count", "inner", *(f"d{k}" for k in range(1, rank)), "x", "x_at"]
     names += [*(f"s{k}" for k in range(rank)), "positions", "order", "size", "values", "values_at"]
-    lines = ["", "", f"def kernel({', '.join(names)}):"]
-    lines += ["    for i in range(cuda.grid(1), count, cuda.gridsize(1)):"]
-    lines += ["        k = i // inner", "        place = positions[order[k]]"]
     first = "k == 0 or positions[order[k - 1]] != place"
     last = "k == size - 1 or positions[order[k + 1]] != place"
-    lines += [f"        if {first if action == 'add' else last}:"]
-    lines += ["            at = x_at + place", "            rest = i % inner"]
-    for d in range(rank - 1, 0, -1):
-        lines += [f"            at += rest % d{d} * s{d}", f"            rest //= d{d}"]
-    lines += ["            at += rest * s0"] if rank else []
     value = codegen.converted("values[values_at + order[k] * inner + i % inner]", source)
-    if action == "put":
-        lines += [f"            x[at] = {value}"]
-    else:
-        lines += [
-            "            total = x[at]",
-            "            while k < size and positions[order[k]] == place:",
-            f"                total += {value}",
-            "                k += 1",
-            "            x[at] = total",
-        ]
-    module.lines += lines
+    summed = [
+        "total = x[at]",
+        "while k < size and positions[order[k]] == place:",
+        f"    total += {value}",
+        "    k += 1",
+        "x[at] = total",
+    ]
+    lines = [
+        f"k = {quotient('i', 'inner')}",
+        "place = positions[order[k]]",
+        f"if {first if action == 'add' else last}:",
+        *indented(_position("place", rank)),
+        *indented([f"x[at] = {value}"] if action == "put" else summed),
+    ]
+    module.lines += ["", "", f"def kernel({', '.join(names)}):"]
+    module.lines.append("    for i in range(cuda.grid(1), count, cuda.gridsize(1)):")
+    module.lines += indented(lines, 2)
     return module.kernel("kernel")
 
 
