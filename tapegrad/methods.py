@@ -199,8 +199,8 @@ def _copied(self: Tensor, order: str = "C") -> Tensor:
         order = "F" if is_packed(self, 1) and not is_packed(self, -1) else "C"
     if order == "F":
         return _transpose(_copied(_transpose(self)))
-    # compiled code gets arguments without gaps, as the example of a traced tensor
-    shown = self._node.example if type(self) is Traced else self
+    # compiled code gets arguments without gaps, as what is like a traced tensor
+    shown = self._node.like if type(self) is Traced else self
     if order == "K" or is_packed(shown, -1):
         return self.clone()
     return FUNCTIONS["reshape"](_flatten(self), self.shape)

@@ -141,7 +141,7 @@ def _maker(name: str) -> Callable[..., Tensor]:
         if MODE.special and name.endswith("_like") and args and type(args[0]) is Batched:
             return made_like(function, args[0], args[1:], kwargs)
         if MODE.special and name.endswith("_like") and args and type(args[0]) is Traced:
-            args = (args[0]._node.example, *args[1:])  # for its shape and dtype
+            args = (args[0]._node.like, *args[1:])  # for its shape and dtype
         if name in _OF_VALUES:
             values = (*args[name.startswith("full") :], *kwargs.values())
             refuse_traced(values, f"{name} of a value that depends on the arguments")

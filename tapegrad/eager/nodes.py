@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,13 +27,17 @@ class Node:
         The other arguments, by name.
     shape, dtype
         Those of the value; () and None for what has several results, which are nodes themselves.
-    example
-        The value when recorded; None afterwards, but for constants.
+    like
+        An array with the layout of the value when recorded; None afterwards, but for constants.
+    is_unset
+        Whether the elements of that array are none of the value yet: those of `example` are.
     compute
         Computes the value on arrays, if it is that of no op: an `OfTensors` also on tensors.
     """
 
-    __slots__ = ("args", "compute", "dtype", "example", "name", "op", "parameters", "shape")
+    __slots__ = (
+        "args", "compute", "dtype", "is_unset", "like", "name", "op", "parameters", "shape",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -43,6 +47,7 @@ class Node:
         parameters: dict[str, Any] | None = None,
         op: Op | None = None,
         compute: Callable[..., Any] | None = None,
+        is_unset: bool = False,
     ) -> None:
         self.name = name
         self.op = op
@@ -51,13 +56,82 @@ class Node:
         self.parameters = parameters or {}
         self.shape: tuple[int, ...] = ()
         self.dtype: Any = None
-        self.example: Any = example
+        self.like: Any = example
+        self.is_unset = is_unset
         if not isinstance(example, tuple):
             self.shape, self.dtype = example.shape, example.dtype
+
+    @property
+    def example(self) -> Any:
+        """The value when recorded; None afterwards, but for constants."""
+        if self.is_unset:
+            _set_elements(self)
+        return self.like
 
     def inputs(self) -> Iterator[Node]:
         """Yield the nodes that it is computed from."""
         return nodes_in((self.args, self.parameters))
+
+    def forget(self) -> None:
+        """Drop the value when recorded."""
+        self.like, self.is_unset = None, False
+
+
+def _set_elements(node: Node) -> None:
+    """Compute the elements of the value of a node, and of those that it is computed from."""
+    waiting = [node]
+    while waiting:
+        last = waiting[-1]
+        before = [other for other in last.inputs() if other.is_unset]
+        if before:
+            waiting += before
+            continue
+        waiting.pop()
+        if last.is_unset:
+            found = computed(last.compute, last.args, last.parameters)
+            if not np.may_share_memory(found, last.like):  # a view has them already
+                last.like[...] = found
+            last.is_unset = False
+
+
+def computed(compute: Any, args: tuple[Any, ...], parameters: dict[str, Any]) -> Any:
+    """Return what a function computes for the examples of nodes, numbers and lists of these."""
+    examples = [*map(example_of, args)]
+    with np.errstate(all="ignore"):
+        try:
+            return compute(*examples, **parameters)
+        except np.linalg.LinAlgError:
+            if are_known(args):
+                raise
+            # of placeholders: what loops, branches and derivatives return has no values yet
+            return compute(*map(_regular, examples), **parameters)
+
+
+def example_of(value: Any) -> Any:
+    """Return a value with the examples of nodes in place of these."""
+    if isinstance(value, Node):
+        return value.example
+    return [*map(example_of, value)] if type(value) is list else value
+
+
+def _regular(example: Any) -> Any:
+    """Return an identity matrix of the shape of an example, or a stack of these."""
+    if type(example) is list:
+        return [*map(_regular, example)]
+    if not isinstance(example, np.ndarray) or example.ndim < 2:
+        return example
+    made = np.empty_like(example)
+    made[...] = np.eye(*example.shape[-2:])
+    return made
+
+
+def are_known(args: Iterable[Any]) -> bool:
+    """Whether some arguments do not depend on those of the recorded function."""
+    return all(
+        node.name == "constant" if isinstance(node, Node) else type(node) is not list
+        for node in args
+        for node in (node if type(node) is list else [node])
+    )
 
 
 def layout_of(array: Any) -> tuple[int, ...] | None:

@@ -314,10 +314,11 @@ class Traced(Tensor):
 
     @property
     def strides(self) -> tuple[int, ...]:
-        example = self._node.example
-        if not example.flags.c_contiguous:  # that of an argument may have no gaps where it has some
+        like = self._node.like
+        if not like.flags.c_contiguous:  # that of an argument may have no gaps where it has some
             raise UnknownLayoutError("the order of elements in memory is asked for")
-        return example.strides
+        strides: tuple[int, ...] = like.strides
+        return strides
 
     @property
     def itemsize(self) -> int:
@@ -505,13 +506,6 @@ def refuse_traced(values: Iterable[Any], what: str) -> None:
     """Raise if one of some values is traced, where a recording has no form for that."""
     if is_recording(values):
         raise NotRecordedError(what)
-
-
-def example_of(value: Any) -> Any:
-    """Return a value with the examples of nodes in place of these."""
-    if isinstance(value, Node):
-        return value.example
-    return [*map(example_of, value)] if type(value) is list else value
 
 
 def stopped(x: Traced) -> Traced:

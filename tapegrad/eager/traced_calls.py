@@ -1,7 +1,8 @@
 """Ops and functions of traced tensors: what is computed is recorded.
 
 A computation is a `Step`. It is done with examples, for the shape and the dtype of its result, and
-again when a tensor that its result is a view of was written to.
+again when a tensor that its result is a view of was written to. Elements of large results are
+computed only if something needs them, as a callback does.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapegrad.eager.modes import MODE
-from tapegrad.eager.nodes import Node, copy_with_layout, nodes_in
+from tapegrad.eager.nodes import Node, are_known, computed, copy_with_layout, example_of, nodes_in
 from tapegrad.eager.tensor import Tensor
 from tapegrad.eager.traced import (
     ENDED,
@@ -25,8 +26,10 @@ from tapegrad.eager.traced import (
     stopped,
 )
 from tapegrad.ops import indexing, shape
-from tapegrad.ops.kinds import SweptOp
+from tapegrad.ops.kinds import Elementwise, SweptOp
 from tapegrad.ops.op import TABLE, Op
+
+_LARGE = 1 << 14  # elements: what they are takes longer than the rest of a recording
 
 
 class Step(NamedTuple):
@@ -49,18 +52,42 @@ class Step(NamedTuple):
     parameters: dict[str, Any]
     op: Op | None = None
 
-    def computed(self, args: tuple[Any, ...]) -> Any:
-        """Return what it is for the examples of arguments: nodes, numbers and lists of these."""
-        with np.errstate(all="ignore"):
-            try:
-                return self.compute(*map(example_of, args), **self.parameters)
-            except np.linalg.LinAlgError:
-                if _are_known(args):
-                    raise
-                # of placeholders: what loops, branches and derivatives return has no values yet
-                return self.compute(*map(_regular, map(example_of, args)), **self.parameters)
+    def computed(self, args: tuple[Any, ...]) -> tuple[Any, bool]:
+        """Return what it is for the examples of arguments: nodes, numbers and lists of these.
 
-    def node(self, trace: Trace, args: tuple[Any, ...], found: Any = None) -> Node:
+        The second result is whether elements are unset.
+        """
+        if self.op is not None and not are_known(args) and not self._is_false(args):
+            with np.errstate(all="ignore"):
+                found = self._unset(args)
+            if found is not None:
+                return found, True
+        return computed(self.compute, args, self.parameters), False
+
+    def _unset(self, args: tuple[Any, ...]) -> Any:
+        """Return an array for a result whose elements need not be known; None if there is none."""
+        shown = [*map(_like, args)]
+        if (
+            isinstance(self.op, Elementwise)
+            and all(isinstance(x, (np.ndarray, *_NUMBERS)) for x in shown)
+            and all(x.flags.c_contiguous for x in shown if isinstance(x, np.ndarray))
+        ):
+            shape = np.broadcast_shapes(*map(np.shape, shown))
+            if np.prod(shape, dtype=np.int64) >= _LARGE:
+                found = self.compute(*map(_corner, shown), **self.parameters)
+                return np.empty(shape, found.dtype) if found.dtype.kind in _UNSET_KINDS else None
+        if any(node.is_unset for node in nodes_in(args)):
+            try:
+                found = self.compute(*shown, **self.parameters)
+            except np.linalg.LinAlgError:
+                return None
+            if isinstance(found, (np.ndarray, np.generic)) and found.dtype.kind in _UNSET_KINDS:
+                return np.asarray(found)
+        return None
+
+    def node(
+        self, trace: Trace, args: tuple[Any, ...], found: tuple[Any, bool] | None = None
+    ) -> Node:
         """Record it for arguments; return its result.
 
         Parameters
@@ -72,21 +99,23 @@ class Step(NamedTuple):
         found
             What it is for their examples, if that is known.
         """
-        example = np.asarray(self.computed(args) if found is None else found)
-        if _are_known(args) or self._is_false(args):
+        value, is_unset = self.computed(args) if found is None else found
+        example = np.asarray(value)
+        if are_known(args) or self._is_false(args):
             return Node("constant", example)
-        return trace.add(Node(self.name, example, args, self.parameters, self.op, self.compute))
+        named = self.parameters, self.op, self.compute, is_unset
+        return trace.add(Node(self.name, example, args, *named))
 
     def _is_false(self, args: tuple[Any, ...]) -> bool:
         """Whether it is the conjunction with something that is known to be false."""
         if self.name not in ("bitwise_and", "logical_and"):
             return False
-        return any(_are_known([arg]) and not np.any(example_of(arg)) for arg in args)
+        return any(are_known([arg]) and not np.any(example_of(arg)) for arg in args)
 
     def nodes(self, trace: Trace, args: tuple[Any, ...], found: Iterable[Any]) -> list[Node]:
         """Record it for arguments; return its results, of which there are several."""
         examples = [np.asarray(part) for part in found]
-        if _are_known(args):
+        if are_known(args):
             return [Node("constant", example) for example in examples]
         whole = trace.add(Node(self.name, (), args, self.parameters, self.op, self.compute))
         return [
@@ -95,31 +124,20 @@ class Step(NamedTuple):
         ]
 
 
-def example_of(value: Any) -> Any:
-    """Return a value with the examples of nodes in place of these."""
+_NUMBERS = (bool, int, float, complex, np.generic)
+_UNSET_KINDS = "bfc"  # elements of integers may be indices, which are in a range
+
+
+def _like(value: Any) -> Any:
+    """Return a value with arrays of the layouts of nodes in place of these."""
     if isinstance(value, Node):
-        return value.example
-    return [*map(example_of, value)] if type(value) is list else value
+        return value.like
+    return [*map(_like, value)] if type(value) is list else value
 
 
-def _regular(example: Any) -> Any:
-    """Return an identity matrix of the shape of an example, or a stack of these."""
-    if type(example) is list:
-        return [*map(_regular, example)]
-    if not isinstance(example, np.ndarray) or example.ndim < 2:
-        return example
-    made = np.empty_like(example)
-    made[...] = np.eye(*example.shape[-2:])
-    return made
-
-
-def _are_known(args: Iterable[Any]) -> bool:
-    """Whether some arguments do not depend on those of the recorded function."""
-    return all(
-        node.name == "constant" if isinstance(node, Node) else type(node) is not list
-        for node in args
-        for node in (node if type(node) is list else [node])
-    )
+def _corner(value: Any) -> Any:
+    """Return the first element of an array, as one with the same number of axes."""
+    return value[(slice(1),) * value.ndim] if isinstance(value, np.ndarray) else value
 
 
 def known(value: Any, what: str) -> Any:
@@ -182,16 +200,16 @@ def _recorded(step: Step, given: tuple[Any, ...]) -> Any:
     numbers = [arg for arg in read if arg in trace.numbers]
     if numbers and depends:
         raise NotRecordedError("a number of Python that is computed, beside arrays of other dtypes")
-    found = step.computed(args)
+    found, is_unset = step.computed(args)
     if isinstance(found, (tuple, list)):
         made = [_marked(trace.tensor(node)) for node in step.nodes(trace, args, found)]
         return type(found)(*made) if hasattr(found, "_fields") else type(found)(made)
-    node = step.node(trace, args, found)
+    node = step.node(trace, args, (found, is_unset))
     if len(numbers) == len(read):
         trace.numbers.add(node)
     result = trace.tensor(node)
     for number, (value, arg) in enumerate(zip(given, args, strict=True)):
-        if type(value) is Traced and np.may_share_memory(arg.example, node.example):
+        if type(value) is Traced and np.may_share_memory(arg.like, node.like):
             _set_base(result, value, arg, _shown(step, args, number))
             break
     else:
@@ -204,7 +222,7 @@ def _recorded(step: Step, given: tuple[Any, ...]) -> Any:
 
 def _has_order(value: Traced) -> bool:
     """Whether the axes of an array are in another order in memory, whatever gaps there are."""
-    return shape.layout_order(value._node.example.strides) != (*range(value.ndim),)
+    return shape.layout_order(value._node.like.strides) != (*range(value.ndim),)
 
 
 _WIDE = (np.dtype(np.float64), np.dtype(np.complex128), np.dtype(np.int64), np.dtype(np.bool_))
@@ -344,11 +362,11 @@ def assigned(trace: Trace, x: Node, value: Any, index: Any) -> Node:
     index
         The index, as `known` or `checked_index` return it.
     """
-    example = copy_with_layout(x.example, x.example)  # the tensor keeps its layout
+    example = copy_with_layout(x.example, x.like)  # the tensor keeps its layout
     example[example_of_index(index)] = example_of(value)
     if type(index) is list:
         return trace.add(Node("put_at", example, (x, value, index)))
-    if _are_known((x, value)):
+    if are_known((x, value)):
         return Node("constant", example)
     return trace.add(Node("put", example, (x, value), {"index": index}, indexing.put))
 

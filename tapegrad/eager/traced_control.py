@@ -64,12 +64,12 @@ def recorded_body(
         outputs = [_node_of_result(trace, leaf) for leaf in found]
         given = list(trace.given)
         own = [*inputs, *trace.given.values()]
-        others = [node.example for node in own]
+        others = [node.like for node in own]
         is_shared = any(type(leaf) is Traced and leaf.is_shared() for leaf in found)
         for node in outputs:
             is_shared |= node.name == "constant"
-            is_shared |= any(np.may_share_memory(node.example, other) for other in others)
-            others.append(node.example)
+            is_shared |= any(np.may_share_memory(node.like, other) for other in others)
+            others.append(node.like)
         body = Body(trace.nodes, own, outputs)
         around = [trace.outer.tensor(node) for node in given] if trace.outer is not None else []
         return Recorded(body, given, around, trace.read, is_shared)

@@ -36,12 +36,12 @@ def write(target: Any, value: Any) -> None:
         made = made if node.dtype == dtype else astype.public(made, dtype)
         made = made if node.shape == shape else broadcast_to.public(made, shape)
         node = trace.node_of(made)
-    _rebind(target, _laid_out(trace, node, target._node.example))
+    _rebind(target, _laid_out(trace, node, target._node.like))
 
 
 def _laid_out(trace: Trace, node: Node, like: np.ndarray) -> Node:
     """Return a node whose example has the layout of another array, as the tensor keeps it."""
-    if node.example.strides == like.strides:
+    if node.like.strides == like.strides:
         return node
     example = copy_with_layout(node.example, like)
     if node.name == "constant":

@@ -94,7 +94,7 @@ def simplified(
             made = simplified(body.nodes, body.inputs, body.outputs, programs, spells_out)
             programs[body] = made
     for node in (*recorded, *inputs):
-        node.example = None
+        node.forget()
     return Program(nodes, inputs, outputs, {body: programs[body] for body in bodies})
 
 
