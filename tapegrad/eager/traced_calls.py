@@ -7,6 +7,7 @@ computed only if something needs them, as a callback does.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -57,28 +58,36 @@ class Step(NamedTuple):
 
         The second result is whether elements are unset.
         """
-        if self.op is not None and not are_known(args) and not self._is_false(args):
-            with np.errstate(all="ignore"):
-                found = self._unset(args)
-            if found is not None:
-                return found, True
+        if self.op is not None:
+            most, waits = 1, False  # elements of a result that is broadcast; those before it
+            for node in nodes_in(args):
+                most *= node.like.size
+                waits = waits or node.is_unset
+            if (waits or most >= _LARGE) and not are_known(args) and not self._is_false(args):
+                shown = [*map(_like, args)]
+                with np.errstate(all="ignore"):
+                    found = self._unset(shown, waits)
+                if found is not None:
+                    return found, True
         return computed(self.compute, args, self.parameters), False
 
-    def _unset(self, args: tuple[Any, ...]) -> Any:
-        """Return an array for a result whose elements need not be known; None if there is none."""
-        shown = [*map(_like, args)]
+    def _unset(self, args: list[Any], waits: bool) -> Any:
+        """Return an array for a result whose elements need not be known; None if there is none.
+
+        `waits` is whether elements of arguments are unset.
+        """
         if (
             isinstance(self.op, Elementwise)
-            and all(isinstance(x, (np.ndarray, *_NUMBERS)) for x in shown)
-            and all(x.flags.c_contiguous for x in shown if isinstance(x, np.ndarray))
+            and all(isinstance(x, (np.ndarray, *_NUMBERS)) for x in args)
+            and all(x.flags.c_contiguous for x in args if isinstance(x, np.ndarray))
         ):
-            shape = np.broadcast_shapes(*map(np.shape, shown))
-            if np.prod(shape, dtype=np.int64) >= _LARGE:
-                found = self.compute(*map(_corner, shown), **self.parameters)
-                return np.empty(shape, found.dtype) if found.dtype.kind in _UNSET_KINDS else None
-        if any(node.is_unset for node in nodes_in(args)):
+            shape = np.broadcast_shapes(*map(np.shape, args))
+            if math.prod(shape) >= _LARGE:
+                dtype = self.compute(*map(_corner, args), **self.parameters).dtype
+                return np.empty(shape, dtype) if dtype.kind in _UNSET_KINDS else None
+        if waits:
             try:
-                found = self.compute(*shown, **self.parameters)
+                found = self.compute(*args, **self.parameters)
             except np.linalg.LinAlgError:
                 return None
             if isinstance(found, (np.ndarray, np.generic)) and found.dtype.kind in _UNSET_KINDS:
