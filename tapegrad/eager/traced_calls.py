@@ -58,7 +58,7 @@ class Step(NamedTuple):
 
         The second result is whether elements are unset.
         """
-        if self.op is not None:
+        if self.op is not None or isinstance(self.compute, np.ufunc):
             most, waits = 1, False  # elements of a result that is broadcast; those before it
             for node in nodes_in(args):
                 most *= node.like.size
@@ -77,7 +77,7 @@ class Step(NamedTuple):
         `waits` is whether elements of arguments are unset.
         """
         if (
-            isinstance(self.op, Elementwise)
+            (isinstance(self.op, Elementwise) or isinstance(self.compute, np.ufunc))
             and all(isinstance(x, (np.ndarray, *_NUMBERS)) for x in args)
             and all(x.flags.c_contiguous for x in args if isinstance(x, np.ndarray))
         ):
