@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from types import NoneType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +28,8 @@ from tapegrad.eager.traced import (
     stopped,
 )
 from tapegrad.ops import indexing, shape
-from tapegrad.ops.kinds import Elementwise, SweptOp
+from tapegrad.ops.array_kinds import Opaque
+from tapegrad.ops.kinds import Broadcasting, SweptOp
 from tapegrad.ops.op import TABLE, Op
 
 _LARGE = 1 << 14  # elements: what they are takes longer than the rest of a recording
@@ -58,8 +60,9 @@ class Step(NamedTuple):
 
         The second result is whether elements are unset.
         """
-        if self.op is not None or isinstance(self.compute, np.ufunc):
-            most, waits = 1, False  # elements of a result that is broadcast; those before it
+        # what is opaque may refuse, or warn of, what no elements of the program are
+        if isinstance(self.compute, np.ufunc) or not isinstance(self.op, (NoneType, Opaque)):
+            most, waits = 1, False  # elements of a result that is broadcast; whether there are none
             for node in nodes_in(args):
                 most *= node.like.size
                 waits = waits or node.is_unset
@@ -77,7 +80,7 @@ class Step(NamedTuple):
         `waits` is whether elements of arguments are unset.
         """
         if (
-            (isinstance(self.op, Elementwise) or isinstance(self.compute, np.ufunc))
+            (isinstance(self.op, Broadcasting) or isinstance(self.compute, np.ufunc))
             and all(isinstance(x, (np.ndarray, *_NUMBERS)) for x in args)
             and all(x.flags.c_contiguous for x in args if isinstance(x, np.ndarray))
         ):
@@ -86,10 +89,7 @@ class Step(NamedTuple):
                 dtype = self.compute(*map(_corner, args), **self.parameters).dtype
                 return np.empty(shape, dtype) if dtype.kind in _UNSET_KINDS else None
         if waits:
-            try:
-                found = self.compute(*args, **self.parameters)
-            except np.linalg.LinAlgError:
-                return None
+            found = self.compute(*args, **self.parameters)
             if isinstance(found, (np.ndarray, np.generic)) and found.dtype.kind in _UNSET_KINDS:
                 return np.asarray(found)
         return None
