@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -68,9 +68,13 @@ class Node:
             _set_elements(self)
         return self.like
 
-    def inputs(self) -> Iterator[Node]:
-        """Yield the nodes that it is computed from."""
-        return nodes_in((self.args, self.parameters))
+    def inputs(self) -> list[Node]:
+        """Return the nodes that it is computed from."""
+        found: list[Node] = []
+        _collect(self.args, found)
+        if self.parameters:
+            _collect(self.parameters.values(), found)
+        return found
 
     def forget(self) -> None:
         """Drop the value when recorded."""
@@ -229,13 +233,19 @@ def copied(node: Node, same: Mapping[Node, Any]) -> Node:
     return made
 
 
-def nodes_in(value: Any) -> Iterator[Node]:
-    """Yield the nodes in nested lists, tuples and dicts."""
-    if isinstance(value, Node):
-        yield value
-    elif type(value) in (list, tuple):
-        for item in value:
-            yield from nodes_in(item)
-    elif type(value) is dict:
-        for item in value.values():
-            yield from nodes_in(item)
+def nodes_in(value: Any) -> list[Node]:
+    """Return the nodes in nested lists, tuples and dicts."""
+    found: list[Node] = []
+    _collect((value,), found)
+    return found
+
+
+def _collect(values: Iterable[Any], found: list[Node]) -> None:
+    for value in values:
+        kind = type(value)
+        if kind is Node:
+            found.append(value)
+        elif kind is tuple or kind is list:
+            _collect(value, found)
+        elif kind is dict:
+            _collect(value.values(), found)

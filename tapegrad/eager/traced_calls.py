@@ -62,9 +62,12 @@ class Step(NamedTuple):
         """
         # what is opaque may refuse, or warn of, what no elements of the program are
         if isinstance(self.compute, np.ufunc) or not isinstance(self.op, (NoneType, Opaque)):
-            most, waits = 1, False  # elements of a result that is broadcast; whether there are none
+            most, waits = 1, False  # elements that the result may have; whether some are unset
+            shape: Any = None
             for node in nodes_in(args):
-                most *= node.like.size
+                if node.shape != shape:
+                    most *= node.like.size
+                    shape = node.shape
                 waits = waits or node.is_unset
             if (waits or most >= _LARGE) and not are_known(args) and not self._is_false(args):
                 shown = [*map(_like, args)]
@@ -205,7 +208,7 @@ def _recorded(step: Step, given: tuple[Any, ...]) -> Any:
     if depends:
         given = tuple(map(_with_dtype, given))
     args = tuple(map(trace.node_of, given))
-    read = [*nodes_in(args)]
+    read = nodes_in(args)
     numbers = [arg for arg in read if arg in trace.numbers]
     if numbers and depends:
         raise NotRecordedError("a number of Python that is computed, beside arrays of other dtypes")

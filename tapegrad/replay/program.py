@@ -137,6 +137,8 @@ def key_of(value: Any) -> Any:
     """
     if isinstance(value, Node):
         return id(value)
+    if type(value) in (int, str, bool):
+        return (type(value), value)
     if type(value) is list or isinstance(value, tuple):
         return (type(value), *map(key_of, value))
     if type(value) is dict:

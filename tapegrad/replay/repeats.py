@@ -112,7 +112,7 @@ class _Values:
     def __init__(self, nodes: list[Node]) -> None:
         self.nodes = nodes
         self.places = {node: place for place, node in enumerate(nodes)}
-        self.inputs = [list(nodes_in(node.args)) for node in nodes]
+        self.inputs = [nodes_in(node.args) for node in nodes]
         known: dict[Any, int] = {}  # the numbers of forms
         forms = [
             (node.name, node.op, _without_nodes(node.args), key_of(node.parameters))
