@@ -87,7 +87,7 @@ def element(name: str, kind: str) -> str:
     """Return the text of an element of an array, at position `i` of the loop."""
     if kind == CONTIGUOUS:
         return at(name, "i")
-    return at(name, *products(kind, "k", f"{name}_s"))
+    return at(name, *products(kind, f"{name}_s"))
 
 
 def at(name: str, *terms: str) -> str:
@@ -98,12 +98,10 @@ def at(name: str, *terms: str) -> str:
     return f"{name}[uint64({' + '.join([f'{name}_at', *terms])})]"
 
 
-def products(kind: str, index: str, stride: str) -> list[str]:
+def products(kind: str, stride: str) -> list[str]:
     """Return the products of indices and strides that add up to the position of an element."""
-    found = {UNIT: "{index}{d}", STRIDED: "{index}{d} * {stride}{d}"}
-    return [
-        found[k].format(index=index, stride=stride, d=d) for d, k in enumerate(kind) if k in found
-    ]
+    texts = {UNIT: "k{d}", STRIDED: "k{d} * {stride}{d}"}
+    return [texts[k].format(d=d, stride=stride) for d, k in enumerate(kind) if k != REPEATED]
 
 
 def parameters(name: str, kind: str) -> list[str]:
@@ -116,16 +114,16 @@ def strided(kind: str) -> list[int]:
     return [d for d, k in enumerate(kind) if k == STRIDED]
 
 
-def unravelled(rank: int, index: str = "k", dim: str = "d") -> list[str]:
-    """Return the statements that compute the indices of position `rest`."""
+def unravelled(rank: int, dim: str = "d") -> list[str]:
+    """Return the statements that compute the indices ``k0``, ``k1``, ... of position `rest`."""
     lines = []
     for d in range(rank - 1, 0, -1):
         lines += [
             f"before = {quotient('rest', f'{dim}{d}')}",
-            f"{index}{d} = rest - before * {dim}{d}",
+            f"k{d} = rest - before * {dim}{d}",
             "rest = before",
         ]
-    return [*lines, f"{index}0 = rest"]
+    return [*lines, "k0 = rest"]
 
 
 def quotient(x: str, y: str) -> str:

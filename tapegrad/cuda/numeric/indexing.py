@@ -239,7 +239,7 @@ def _position(of_index: str, rank: int) -> list[str]:
 
     `rank` is the number of axes that are not indexed.
     """
-    steps = codegen.products(codegen.STRIDED * rank, "k", "s")
+    steps = codegen.products(codegen.STRIDED * rank, "s")
     lines = ["rest = i - k * inner", *unravelled(rank)] if rank else []
     return [*lines, f"at = uint64({' + '.join(['x_at', of_index, *steps])})"]
 

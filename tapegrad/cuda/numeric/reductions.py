@@ -299,7 +299,7 @@ def _kernel(
         name, dim = ("row", "column")[axis], "rc"[axis]
         lines = [f"rest = {index}", *unravelled(len(kinds[0][axis]), dim=dim)]
         for p, (target, terms) in enumerate(found.items()):
-            terms += products(kinds[p][axis], "k", f"{name}{p}_s")
+            terms += products(kinds[p][axis], f"{name}{p}_s")
             lines.append(f"{target} = {' + '.join(terms) or '0'}")
         return lines
 
