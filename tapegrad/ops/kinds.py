@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,7 @@ from tapegrad.tape.layout import (
 
 Formula = Any  # a plain Python function of scalars or arrays
 COMPILED_FROM = 256  # number of elements from which a compiled forward loop pays off
+_BLOCK = 8192  # elements that are computed at a time
 
 
 class SweptOp(Op):
@@ -292,9 +294,21 @@ class Elementwise(Broadcasting, SweptOp):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         if self.compiled is not None and not kwargs:
-            if self.function is None or all(np.size(arg) >= COMPILED_FROM for arg in args):
+            if self.function is None or _is_for_compiled_loop(args):
                 return self.compiled(*args)
         return self.function(*args, **kwargs)
+
+
+def _is_for_compiled_loop(args: Sequence[Any]) -> bool:
+    """Whether there are enough elements, also of arrays that are repeated along others' axes.
+
+    NumPy has loops of its own for numbers beside arrays, as for squares.
+    """
+    sizes = [np.size(arg) for arg in args]
+    smallest = min(sizes)
+    if smallest >= COMPILED_FROM or smallest < 2:
+        return smallest >= COMPILED_FROM
+    return math.prod(np.broadcast_shapes(*map(np.shape, args))) >= _BLOCK
 
 
 def _are_alike(t: Any, value: Any) -> bool:
@@ -318,7 +332,8 @@ class CompiledMap:
     formula
         Plain function of scalars.
     function, complex_function
-        Functions of arrays for real and complex types without a loop; those are refused by default.
+        Functions of arrays for real and complex types without a loop; by default, the loop computes
+        with float64 in place of integers, and others are refused.
     """
 
     def __init__(
@@ -351,21 +366,34 @@ class CompiledMap:
         args = tuple(np.asarray(a) if isinstance(a, (list, tuple)) else a for a in args)
         dtype = np.result_type(*args)
         if dtype not in DTYPE_CODES:
+            function = self.complex_function if dtype.kind == "c" else self.function
+            if function is not None:
+                return function(*args)  # the types of results are NumPy's
             if dtype.kind not in "biuf" or dtype.itemsize > 8:
-                function = self.complex_function if dtype.kind == "c" else self.function
-                if function is not None:
-                    return function(*args)
                 raise TypeError(
                     f"{self.formula.__name__} is defined for real numbers of at most 64 bits, got "
                     f"{dtype}; convert with astype"
                 )
             dtype = FLOAT64 if dtype.itemsize > 2 or dtype.kind != "f" else np.dtype(np.float32)
         arrays = np.broadcast_arrays(*(np.asarray(arg, dtype) for arg in args))
-        shape = arrays[0].shape
-        arrays = tuple(np.ascontiguousarray(array) for array in arrays)
-        out = np.empty(shape, dtype)
-        self.loop(dtype)(out.size, *map(id, arrays), id(out))
+        out = np.empty(arrays[0].shape, dtype)
+        loop = self.loop(dtype)
+        is_copied = not all(array.flags.c_contiguous for array in arrays)
+        for part in _blocks(out.shape) if is_copied else [...]:
+            given = [np.ascontiguousarray(array[part]) for array in arrays]
+            written = out[part]
+            loop(written.size, *map(id, given), id(written))
         return out
+
+
+def _blocks(shape: tuple[int, ...]) -> Iterator[Any]:
+    """Yield the indices of parts of an array for which copies of arguments stay in the cache."""
+    if math.prod(shape) < 2 * _BLOCK:
+        yield ...
+        return
+    length = max(1, _BLOCK * shape[0] // math.prod(shape))
+    for start in range(0, shape[0], length):
+        yield slice(start, start + length)
 
 
 def elementwise(

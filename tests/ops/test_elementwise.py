@@ -1,6 +1,7 @@
 """Every elementwise op of the table: values, gradients, special points, layouts of operands."""
 
 import functools
+import itertools
 import math
 import operator
 
@@ -767,3 +768,43 @@ def test_every_op_says_what_it_is(name):
     assert OPS[name].__doc__
     assert FUNCTIONS[name].__doc__ == OPS[name].__doc__
     assert FUNCTIONS[name].__name__ == name
+
+
+# -- compiled forward loops ------------------------------------------------------------------------
+
+LARGE_SHAPES = [
+    [(700,), (700,)], [(300, 1), (80,)], [(2000, 1), (1, 65)], [(3, 1, 700), (9, 1)],
+    [(1, 40000), (2, 1)], [(20000, 2), (2,)], [(5, 1), (1, 3)], [(30000,), ()],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("shapes", LARGE_SHAPES, ids=str)
+@pytest.mark.parametrize(
+    "dtypes", [*itertools.product(["f8", "f4", "i8", "i1"], repeat=2)], ids=str
+)
+@pytest.mark.parametrize("name", ["power", "logaddexp"])
+def test_many_elements_have_values_and_types_of_numpy(name, dtypes, shapes):
+    """Also where arrays are repeated along the axes of others, and in blocks."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-3.0, 3.0, shapes[0]).astype(dtypes[0])
+    y = rng.integers(0, 4, shapes[1]).astype(dtypes[1])
+    found = FUNCTIONS[name](tg.as_tensor(x), y)
+    expected = getattr(np, name)(x, y)
+    assert found.dtype == expected.dtype
+    single = np.finfo(expected.dtype).eps if expected.dtype.kind == "f" else 0.0
+    np.testing.assert_allclose(found.numpy(), expected, 4 * single)
+
+
+@pytest.mark.parametrize("dtype", ["i8", "i1", "u4", "f2", "?"])
+@pytest.mark.parametrize("name", [name for name, op in OPS.items() if len(op.arguments) == 1])
+def test_types_of_many_elements_are_those_of_few(name, dtype):
+    x = np.full(3 * COMPILED_FROM, name != "arctanh", dtype)  # which has a pole at 1
+    try:
+        few = FUNCTIONS[name](tg.as_tensor(x[:3]))
+    except TypeError:
+        with pytest.raises(TypeError):
+            FUNCTIONS[name](tg.as_tensor(x))
+        return
+    many = FUNCTIONS[name](tg.as_tensor(x))
+    assert many.dtype == few.dtype
+    np.testing.assert_array_equal(many.numpy()[:3], few.numpy())
