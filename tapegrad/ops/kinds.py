@@ -308,7 +308,8 @@ def _is_for_compiled_loop(args: Sequence[Any]) -> bool:
     smallest = min(sizes)
     if smallest >= COMPILED_FROM or smallest < 2:
         return smallest >= COMPILED_FROM
-    return math.prod(np.broadcast_shapes(*map(np.shape, args))) >= _BLOCK
+    count = math.prod(np.broadcast_shapes(*map(np.shape, args)))
+    return count >= 4 * COMPILED_FROM  # which pays off for copies, too
 
 
 def _are_alike(t: Any, value: Any) -> bool:
