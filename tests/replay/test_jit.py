@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import functools
+import gc
 import json
 import math
 import os
@@ -786,3 +787,26 @@ def test_tensors_in_arrays_of_numpy():
         tg.jit(f)(V)
     with pytest.raises(RuntimeError, match=r"lose its gradient; .* tg.zeros\(n\) instead of np"):
         tg.grad(lambda x: f(x).sum())(V)
+
+
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_garbage_is_not_collected_while_recording(is_enabled):
+    seen = []
+
+    def function(x):
+        seen.append(gc.isenabled())
+        if x.shape == (3,):
+            raise ValueError("three")
+        return tg.sum(x * x)
+
+    jitted = tg.jit(function)
+    (gc.enable if is_enabled else gc.disable)()
+    try:
+        assert jitted(np.ones(2)) == 2.0
+        assert gc.isenabled() == is_enabled
+        with pytest.raises(ValueError, match="three"):
+            jitted(np.ones(3))
+        assert gc.isenabled() == is_enabled
+    finally:
+        gc.enable()
+    assert not any(seen)
