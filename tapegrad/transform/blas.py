@@ -1,19 +1,22 @@
-"""Products that BLAS adds to arrays: without a copy of a factor, or an array for the result.
+"""Products of floats by BLAS: new arrays, or added to others without an array in between.
 
 Factors may be transposed, or parts of larger matrices: BLAS takes the distance between rows or
-columns. The functions are those through which numba's ``np.dot`` calls the BLAS of SciPy.
+columns. The functions are those through which numba's ``np.dot`` calls the BLAS of SciPy. That
+takes up to half a second to compile. Here the functions that call BLAS see addresses, extents, and
+distances in memory: they are compiled once, for arrays of all layouts.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 from __future__ import annotations
 
-import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from tapegrad.kernels.intrinsics import f8_pointer, load, store
 from tapegrad.transform.cache.machine_code import inlined, jit
+from tapegrad.transform.tape_memory.large_arrays import zeros
 
 _FEW = 1000  # multiplications that loops do in less time than a call
 _SIZE = 8  # bytes of a float
@@ -66,17 +69,28 @@ _gemm = _function_of_blas("numba_xxgemm", "ttiii1pipi1pi")
 _gemv = _function_of_blas("numba_xxgemv", "tii1pip1p")
 
 
-@intrinsic
-def _place(typingctx, x):
-    """Return the address of an array, its extents, and the distances in memory along its axes."""
+def _placer(is_turned: bool):
+    """Return an intrinsic that tells where an array, or the transposes of its matrices, lies.
 
-    def codegen(context, builder, signature, args):
-        array = context.make_array(signature.args[0])(context, builder, args[0])
-        address = builder.ptrtoint(array.data, _WORD)
-        extents, strides = (cgutils.unpack_tuple(builder, t) for t in (array.shape, array.strides))
-        return context.make_tuple(builder, signature.return_type, [address, *extents, *strides])
+    Its result is the address, the extents, and the distances in memory along the axes.
+    """
 
-    return types.UniTuple(types.int64, 1 + 2 * x.ndim)(x), codegen
+    @intrinsic
+    def place(typingctx, x):
+        def codegen(context, builder, signature, args):
+            array = context.make_array(signature.args[0])(context, builder, args[0])
+            found = [builder.ptrtoint(array.data, _WORD)]
+            for values in (array.shape, array.strides):
+                parts = cgutils.unpack_tuple(builder, values)
+                found += [*parts[:-2], *reversed(parts[-2:])] if is_turned else parts
+            return context.make_tuple(builder, signature.return_type, found)
+
+        return types.UniTuple(types.int64, 1 + 2 * x.ndim)(x), codegen
+
+    return place
+
+
+_place, _turned = _placer(False), _placer(True)
 
 
 @inlined
@@ -98,8 +112,11 @@ def _as_factor(rows, columns, down, right):
     return 1, _rows_step(columns, rows, right, down)
 
 
+# -- in memory -------------------------------------------------------------------------------------
+
+
 @jit
-def _added(out, x, y):
+def _by_blas(out, x, y):
     """Add the product of two matrices; return whether that was possible."""
     to, rows, columns, out_down, out_right = out
     left, _, terms, left_down, left_right = x
@@ -115,52 +132,147 @@ def _added(out, x, y):
 
 
 @jit
-def _added_to_vector(out, x, y):
-    """Add the product of a matrix and a vector in memory; return whether that was possible."""
+def _in_loops(out, x, y):
+    """Add the product of two matrices."""
+    to, rows, columns, out_down, out_right = out
+    left, _, terms, left_down, left_right = x
+    right, _, _, right_down, right_right = y
+    are_rows = out_right == _SIZE and right_right == _SIZE
+    for i in range(rows):
+        row = to + i * out_down
+        for k in range(terms):
+            factor = load(f8_pointer(left + i * left_down + k * left_right), 0)
+            other = right + k * right_down
+            if are_rows:  # LLVM makes vectors of it
+                sums, given = f8_pointer(row), f8_pointer(other)
+                for j in range(columns):
+                    store(sums, j, load(sums, j) + factor * load(given, j))
+            else:
+                for j in range(columns):
+                    place = f8_pointer(row + j * out_right)
+                    term = load(f8_pointer(other + j * right_right), 0)
+                    store(place, 0, load(place, 0) + factor * term)
+
+
+@jit
+def _add(out, x, y, most_in_loops):
+    """Add the product of two matrices, in loops if there are few multiplications."""
+    is_short = out[1] * out[2] * x[2] <= most_in_loops
+    if is_short or not _by_blas(out, x, y):
+        _in_loops(out, x, y)
+
+
+@inlined
+def _matrix(stack, k):
+    """Return the place of a matrix of a stack."""
+    address, _, rows, columns, step, down, right = stack
+    return address + k * step, rows, columns, down, right
+
+
+@jit
+def _add_each(out, x, y):
+    """Add the products of the matrices of two stacks."""
+    for k in range(out[1]):
+        _add(_matrix(out, k), _matrix(x, k), _matrix(y, k), _FEW)
+
+
+@jit
+def _vector_by_blas(out, x, y):
+    """Add the product of a matrix and a vector; return whether that was possible."""
     to, _, out_step = out
-    vector, _, y_step = y
+    vector, terms, y_step = y
     matrix, rows, columns, down, right = x
-    is_turned, step = _as_factor(rows, columns, down, right)
+    is_turned, step = _as_factor(rows, terms, down, right)
     if step == 0 or out_step != _SIZE or y_step != _SIZE:
         return False
     if is_turned:
-        return _gemv((np.int64(0), rows, columns, matrix, step, vector, to)) == 0
-    return _gemv((np.int64(1), columns, rows, matrix, step, vector, to)) == 0
+        return _gemv((0, rows, columns, matrix, step, vector, to)) == 0
+    return _gemv((1, columns, rows, matrix, step, vector, to)) == 0
+
+
+@jit
+def _vector_in_loops(out, x, y):
+    """Add the product of a matrix and a vector."""
+    to, _, out_step = out
+    vector, _, y_step = y
+    matrix, rows, columns, down, right = x
+    for i in range(rows):
+        place = f8_pointer(to + i * out_step)
+        total = load(place, 0)
+        for k in range(columns):
+            factor = load(f8_pointer(matrix + i * down + k * right), 0)
+            total += factor * load(f8_pointer(vector + k * y_step), 0)
+        store(place, 0, total)
+
+
+@jit
+def _add_to_vector(out, x, y, most_in_loops):
+    """Add the product of a matrix and a vector, in loops if there are few multiplications."""
+    if x[1] * x[2] <= most_in_loops or not _vector_by_blas(out, x, y):
+        _vector_in_loops(out, x, y)
+
+
+# -- of arrays -------------------------------------------------------------------------------------
 
 
 @inlined
 def add_product(out, x, y):
     """Add the product of two matrices of floats to a matrix."""
-    rows, columns = out.shape
-    if rows * columns * y.shape[0] > _FEW and _added(_place(out), _place(x), _place(y)):
-        return
-    for i in range(rows):
-        for k in range(y.shape[0]):
-            for j in range(columns):
-                out[i, j] += x[i, k] * y[k, j]
+    _add(_place(out), _place(x), _place(y), _FEW)
 
 
 @inlined
 def add_matrix_vector(out, x, y):
     """Add the product of a matrix and a vector of floats to a vector."""
-    if x.size > _FEW and _added_to_vector(_place(out), _place(x), _place(y)):
-        return
-    for i in range(out.size):
-        total = out[i]
-        for k in range(y.size):
-            total += x[i, k] * y[k]
-        out[i] = total
+    _add_to_vector(_place(out), _place(x), _place(y), _FEW)
+
+
+@inlined
+def add_products(out, x, y):
+    """Add the products of the matrices of two stacks of floats."""
+    _add_each(_place(out), _place(x), _place(y))
 
 
 @inlined
 def add_products_nt(out, x, y):
     """Add the products with the transposes of the second matrices."""
-    for k in range(out.shape[0]):
-        add_product(out[k], x[k], y[k].T)
+    _add_each(_place(out), _place(x), _turned(y))
 
 
 @inlined
 def add_products_tn(out, x, y):
     """Add the products of the transposes of the first matrices."""
-    for k in range(out.shape[0]):
-        add_product(out[k], x[k].T, y[k])
+    _add_each(_place(out), _turned(x), _place(y))
+
+
+# BLAS computes short products, too: the results are those of numba's function, to the last bit
+
+
+@inlined
+def dot_22(x, y):
+    """Return the product of two matrices of floats."""
+    if x.shape[1] != y.shape[0]:
+        raise ValueError("incompatible array sizes for np.dot(a, b) (matrix * matrix)")
+    out = zeros((x.shape[0], y.shape[1]))
+    _add(_place(out), _place(x), _place(y), 0)
+    return out
+
+
+@inlined
+def dot_21(x, y):
+    """Return the product of a matrix and a vector of floats."""
+    if x.shape[1] != y.size:
+        raise ValueError("incompatible array sizes for np.dot(a, b) (matrix * vector)")
+    out = zeros((x.shape[0],))
+    _add_to_vector(_place(out), _place(x), _place(y), 0)
+    return out
+
+
+@inlined
+def dot_12(x, y):
+    """Return the product of a vector and a matrix of floats."""
+    if x.size != y.shape[0]:
+        raise ValueError("incompatible array sizes for np.dot(a, b) (vector * matrix)")
+    out = zeros((y.shape[1],))
+    _add_to_vector(_place(out), _turned(y), _place(x), 0)
+    return out

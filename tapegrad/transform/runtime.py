@@ -17,6 +17,9 @@ from tapegrad.transform.blas import add_matrix_vector as add_matrix_vector
 from tapegrad.transform.blas import add_product as add_product
 from tapegrad.transform.blas import add_products_nt as add_products_nt
 from tapegrad.transform.blas import add_products_tn as add_products_tn
+from tapegrad.transform.blas import dot_12 as dot_12
+from tapegrad.transform.blas import dot_21 as dot_21
+from tapegrad.transform.blas import dot_22 as dot_22
 from tapegrad.transform.cache.machine_code import jit, passive, uncached
 from tapegrad.transform.errors import UnequalExtentsError as UnequalExtentsError
 from tapegrad.transform.extremes import maximum as maximum
@@ -32,7 +35,6 @@ from tapegrad.transform.tape_memory.elements import put_elements
 from tapegrad.transform.tape_memory.growth import check_limit, grown_tangents
 from tapegrad.transform.tape_memory.growth import copied as copied
 from tapegrad.transform.tape_memory.growth import grown as grown
-from tapegrad.transform.tape_memory.large_arrays import dot as dot
 from tapegrad.transform.tape_memory.large_arrays import duplicate as duplicate
 from tapegrad.transform.tape_memory.large_arrays import empty as empty
 from tapegrad.transform.tape_memory.large_arrays import full as full

@@ -18,11 +18,12 @@ from random_programs.interpret import result_type
 import tapegrad as tg
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.frontend import conditions
-from tapegrad.transform.frontend.branch_decisions import numbered
+from tapegrad.transform.frontend.branch_decisions import jumps_of, numbered
 from tapegrad.transform.frontend.inference import infer
 from tapegrad.transform.frontend.normalize import normalize
 from tapegrad.transform.frontend.pruning import prune
 from tapegrad.transform.frontend.source import Source
+from tapegrad.transform.frontend.undecided import all_undecided
 
 ONE, PAIR = 1, (1, 2)
 POINT = collections.namedtuple("Point", "a b")(1, 2)
@@ -166,6 +167,58 @@ def test_types_of_random_conditions(seed):
     prune(source, kinds)
     _, _, found = normalize(source, lambda form: infer(form, kinds))
     assert unliteral(found) == result_type(function, kinds)
+
+
+UNDECIDED = {
+    "an element": "if q[0] > 1: r = q[1]",
+    "an element and a constant": "if q[0] > G: r = q[1]",
+    "an argument": "if k > G: r = q[1]",
+    "what is computed from them": "s = q[k] * 2 + G\nif -s < 0: r = q[1]",
+    "a comparison in a variable": "flag = k > 3\nif not flag: r = q[1]",
+    "a function of NumPy": "m = np.isfinite(q[0])\nr = q[1] if m else 0.0",
+    "an extent": "m, n = q.shape[0], 3\nif n < m: r = q[1]",
+    "an unpacked shape": "(n,) = q.shape\nif n < 3: r = q[1]",
+    "a loop": "for i in range(3):\n    if i > 1: r += q[i]",
+    "a loop with a condition": "n = k\nwhile n < 3:\n    n += 1",
+}
+MAYBE = {
+    "a constant": "if G > 0: r = q[1]",
+    "one of two": "n = k\nn = 1\nif n > G: r = q[1]",
+    "a variable that depends on itself": "n = 0\nn = n + 1\nif n > G: r = q[1]",
+    "a loop over constants": "for i in (1, 2):\n    if i > G: r = q[1]",
+    "dimensions": "if q.ndim > 0: r = q[1]",
+    "a type": "if isinstance(k, int): r = q[1]",
+    "another function": "if helper(1) > 0: r = q[1]",
+    "a chain": "if 0 < G < k: r = q[1]",
+    "None": "if z is None: r = q[1]",
+    "an inner function": "g = lambda: 1\nif g() > 0: r = q[1]",
+}
+
+
+def decisions(body):
+    """Return whether it is known that nothing is decided, and what numba decides."""
+    lines = "".join(f"    {line}\n" for line in body.split("\n"))
+    text = (
+        "import numpy as np, tapegrad as tg\n\nG = 1\n\n@tg.njit\ndef helper(n):\n    return n\n\n"
+        f"@tg.njit\ndef f(q, k, z):\n    r = 0.0\n{lines}    return r\n"
+    )
+    source, kinds = Source(module(text).__wrapped__), (typeof(np.ones(3)), typeof(1), typeof(None))
+    found = conditions.Conditions()
+    for statement in source.tree.body:
+        found.visit(statement)
+    is_known = all_undecided(source, found.found, kinds)
+    twin, _ = numbered(source, found.found)
+    return is_known, {d for jump in jumps_of(twin, kinds).values() for d in jump.decisions}
+
+
+@pytest.mark.parametrize("name", UNDECIDED)
+def test_conditions_that_numba_is_not_asked_about(name):
+    assert decisions(UNDECIDED[name]) == (True, {conditions.UNDECIDED})
+
+
+@pytest.mark.parametrize("name", MAYBE)
+def test_conditions_that_numba_is_asked_about(name):
+    assert not decisions(MAYBE[name])[0]
 
 
 def test_jumps_are_those_of_the_function():

@@ -96,8 +96,8 @@ def _of_numpy(node: ast.Call, facts: Facts) -> str:
     elif name in _OF_ARRAYS and len(args) == 1 and _is_of_floats(kinds[0]):
         return _OF_ARRAYS[name](args[0])
     elif name == "np.dot" and len(args) == 2:
-        if all(_is_matrix(kind) for kind in kinds):
-            return f"runtime.dot({', '.join(args)})"
+        if all(_is_factor(kind) for kind in kinds) and (kinds[0].ndim, kinds[1].ndim) != (1, 1):
+            return f"runtime.dot_{kinds[0].ndim}{kinds[1].ndim}({', '.join(args)})"
     elif isinstance(node.func, ast.Attribute) and node.func.attr == "copy" and not args:
         if _is_of_floats(_kind(node.func.value, facts)):
             return f"runtime.duplicate({ast.unparse(node.func.value)})"
@@ -135,6 +135,6 @@ def _is_of_floats(kind: Any) -> bool:
     return is_plain_array(kind) and kind.dtype == types.float64 and kind.ndim > 0
 
 
-def _is_matrix(kind: Any) -> bool:
+def _is_factor(kind: Any) -> bool:
     is_array = isinstance(kind, types.Array) and kind.dtype == types.float64
-    return is_array and kind.ndim == 2 and kind.layout in "CF"
+    return is_array and kind.ndim in (1, 2) and kind.layout in "CF"

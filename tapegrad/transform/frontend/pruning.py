@@ -15,6 +15,7 @@ from numba.core.errors import NumbaError, UnsupportedBytecodeError
 
 from tapegrad.transform.frontend.branch_decisions import FIRST_LINE, jumps_of, numbered
 from tapegrad.transform.frontend.conditions import (
+    UNDECIDED,
     Condition,
     Conditions,
     Jump,
@@ -24,6 +25,7 @@ from tapegrad.transform.frontend.conditions import (
 )
 from tapegrad.transform.frontend.jumps import always_jumps
 from tapegrad.transform.frontend.source import Source
+from tapegrad.transform.frontend.undecided import all_undecided
 
 
 def prune(source: Source, kinds: tuple[Any, ...]) -> None:
@@ -41,18 +43,26 @@ def prune(source: Source, kinds: tuple[Any, ...]) -> None:
         conditions.visit(statement)
     if not conditions.found:
         return
+    if all_undecided(source, conditions.found, kinds):
+        for condition in conditions.found:
+            condition.decide([Jump(False, {UNDECIDED}) for _ in condition.operands])
+    elif not _decide(source, conditions.found, kinds):
+        return
+    pruner = _Pruner({id(condition.node): condition for condition in conditions.found})
+    source.tree.body = pruner.block(source.tree.body)
+
+
+def _decide(source: Source, conditions: list[Condition], kinds: tuple[Any, ...]) -> bool:
+    """Find numba's decisions on the conditions; return whether it supports the function."""
     try:
-        twin, owners = numbered(source, conditions.found)
+        twin, owners = numbered(source, conditions)
         jumps = jumps_of(twin, kinds)
     except (NumbaError, UnsupportedBytecodeError, NotImplementedError):
-        return  # unsupported code is refused later, with its line
-    decided: dict[int, Any] = {}
-    for number, condition in enumerate(conditions.found):
+        return False  # unsupported code is refused later, with its line
+    for number, condition in enumerate(conditions):
         lines = [FIRST_LINE + k for k, owner in enumerate(owners) if owner == number]
         condition.decide([jumps.get(line, Jump(False)) for line in lines])
-        decided[id(condition.node)] = condition
-    pruner = _Pruner(decided)
-    source.tree.body = pruner.block(source.tree.body)
+    return True
 
 
 class _Pruner(ast.NodeTransformer):

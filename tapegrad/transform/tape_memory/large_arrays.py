@@ -17,7 +17,6 @@ import functools
 from typing import Any
 
 import llvmlite.binding as llvm
-import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -27,7 +26,6 @@ from numba.np import arrayobj
 
 from tapegrad.kernels import native, pool
 from tapegrad.kernels.structs import address_of
-from tapegrad.transform.cache.machine_code import jit
 
 _SYMBOL = "tapegrad_pool"
 _WORD = ir.IntType(64)
@@ -250,9 +248,3 @@ def _field(builder: Any, field: Any) -> Any:
         found.linkage = "external"
     fields = builder.bitcast(found, _WORD.as_pointer())
     return builder.load(builder.gep(fields, [ir.Constant(_WORD, field.offset // 8)]))
-
-
-@jit
-def dot(x, y):
-    """Return the product of two matrices of floats."""
-    return np.dot(x, y, empty((x.shape[0], y.shape[1])))
