@@ -44,6 +44,16 @@ def _chosen(comparison: str):
     return choose
 
 
+@intrinsic
+def index(typingctx, number):
+    """Return an index that is not negative; compilers need not look whether it is."""
+
+    def codegen(context, builder, signature, args):
+        return args[0]
+
+    return types.uintp(types.intp), codegen
+
+
 larger = _chosen(">")  # the second number if one of them is nan
 smaller = _chosen("<")
 

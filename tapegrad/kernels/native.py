@@ -251,11 +251,8 @@ def _load_object(content: bytes) -> int:
 
 def _object_of(compiled: Any) -> bytes:
     """Return object code preceded by its symbol and those of numba's runtime."""
-    import llvmlite.binding as llvm
-
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    module = llvm.parse_assembly(compiled.inspect_llvm())
-    runtime = [f.name for f in module.functions if f.name.startswith(_RUNTIME)]
-    code: bytes = _target_machine().emit_object(module)
+    library = compiled._library
+    names = (function.name for function in library._final_module.functions)
+    runtime = [name for name in names if name.startswith(_RUNTIME)]
+    code: bytes = library._get_compiled_object()
     return " ".join([compiled.native_name, *runtime]).encode() + b"\0" + code

@@ -11,6 +11,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic, overload
 from numba.np import arrayobj
 
+from tapegrad.kernels.intrinsics import index as index
 from tapegrad.kernels.intrinsics import larger as larger
 from tapegrad.kernels.intrinsics import smaller as smaller
 from tapegrad.transform.blas import add_matrix_vector as add_matrix_vector
@@ -143,16 +144,6 @@ def plus(typingctx, total, term):
         return builder.fadd(*args, flags=("reassoc", "nsz"))
 
     return types.float64(types.float64, types.float64), codegen
-
-
-@intrinsic
-def index(typingctx, number):
-    """Return an index that is not negative; compilers need not look whether it is."""
-
-    def codegen(context, builder, signature, args):
-        return args[0]
-
-    return types.uintp(types.intp), codegen
 
 
 @intrinsic(prefer_literal=True)

@@ -191,6 +191,7 @@ MAYBE = {
     "another function": "if helper(1) > 0: r = q[1]",
     "a chain": "if 0 < G < k: r = q[1]",
     "None": "if z is None: r = q[1]",
+    "None that is replaced": "if z is None: z = q[1]\nif z > 1: r = q[1]",
     "an inner function": "g = lambda: 1\nif g() > 0: r = q[1]",
 }
 

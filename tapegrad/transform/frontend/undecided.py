@@ -61,10 +61,11 @@ class _Variables:
         self._values: dict[str, list[ast.expr]] = defaultdict(list)
         arguments = source.tree.args
         params = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-        varying = {
+        given = {param.arg for param in params}
+        constant = {
             param.arg
-            for param, kind in zip(params, kinds, strict=False)
-            if not isinstance(kind, (types.NoneType, types.Omitted, types.Literal))
+            for param, kind in zip(params, kinds, strict=True)
+            if isinstance(kind, (types.NoneType, types.Omitted, types.Literal))
         }
         assigned = set()
         for node in nodes:
@@ -96,7 +97,8 @@ class _Variables:
             and id(node) not in assigned
             and id(node) not in indices
         }
-        self._varying = (varying | set(indices.values()) | set(self._values)) - others
+        varying = given | set(indices.values()) | set(self._values)
+        self._varying = varying - constant - others
         while constant := {name for name in self._varying if not self._is_varying(name)}:
             self._varying -= constant
 
