@@ -16,6 +16,7 @@ from tapegrad.replay.forms import (
     aligned,
     are_last,
     axes_of,
+    is_transpose,
     kind_of,
     literal,
     number,
@@ -179,13 +180,15 @@ def _product(text: Text, node: Node, name: str) -> None:
         raise NotRecordedError("a product with something else than arrays of floats")
     if not x.dtype == y.dtype == node.dtype:
         raise NotRecordedError("a product of two dtypes")
+    are_stacks = len(x.shape) == len(y.shape) == 3 and x.shape[0] == y.shape[0]
+    if are_stacks and node.dtype == FLOAT:
+        left, turned = text.array(x), _turned(text, y)
+        function = "stacked_product" if turned is None else "stacked_product_t"
+        text.line(f"{name} = {function}({left}, {turned or text.array(y)})")
+        return
     left, right = _factor(text, x), _factor(text, y)
     if max(len(x.shape), len(y.shape)) <= 2:
         text.line(f"{name} = np.dot({left}, {right})")
-        return
-    are_stacks = len(x.shape) == len(y.shape) == 3 and x.shape[0] == y.shape[0]
-    if are_stacks and node.dtype == FLOAT:
-        text.line(f"{name} = stacked_product({left}, {right})")
         return
     if len(y.shape) == 2:  # all rows of the stack at once
         rows = " * ".join(map(text.extent, x.shape[:-1]))
@@ -208,9 +211,15 @@ def _product(text: Text, node: Node, name: str) -> None:
 
 def _factor(text: Text, x: Node) -> str:
     """Return the text of a factor of a product, which may be a transposed matrix."""
-    if x not in text.names and len(x.shape) == 2 and x.name == "matrix_transpose":
-        return f"{text.array(x.args[0])}.T"
-    return text.array(x)
+    turned = _turned(text, x) if len(x.shape) == 2 else None
+    return text.array(x) if turned is None else f"{turned}.T"
+
+
+def _turned(text: Text, x: Node) -> str | None:
+    """Return the name of an array that a value is the transposes of, None for none."""
+    if x in text.names or not is_transpose(x):
+        return None
+    return text.array(x.args[0])
 
 
 def _contraction(text: Text, node: Node, name: str) -> None:

@@ -20,7 +20,7 @@ from tapegrad.replay.program import Program, depending
 from tapegrad.replay.writer import Writer
 from tapegrad.transform.function import gradient, njit, value_alone
 from tapegrad.transform.recording import check
-from tapegrad.transform.rules.stacks import stacked_product
+from tapegrad.transform.rules.stacks import stacked_product, stacked_product_t
 
 
 class Region:
@@ -193,6 +193,7 @@ def compiled_text(text: str) -> Any:
                 "np": np,
                 "tg": sys.modules["tapegrad"],
                 "stacked_product": stacked_product,
+                "stacked_product_t": stacked_product_t,
                 "checked_index": checked_index,
                 "checked_indices": checked_indices,
                 "largest": largest,

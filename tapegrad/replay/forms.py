@@ -265,6 +265,18 @@ def are_last(node: Node) -> bool:
 # -- views -----------------------------------------------------------------------------------------
 
 
+def is_transpose(node: Node) -> bool:
+    """Whether a value is a view whose last two axes are exchanged."""
+    if node.name == "matrix_transpose":
+        return True
+    if node.name != "transpose" or len(node.shape) < 2:
+        return False
+    first = range(len(node.shape))
+    axes = node.parameters["axes"]
+    order = [*reversed(first)] if axes is None else [axis % len(first) for axis in axes]
+    return order == [*first[:-2], first[-1], first[-2]]
+
+
 def place_in_base(node: Node, index: list[str]) -> list[Any]:
     """Return the index of the element of the base that an element of a view is.
 

@@ -14,11 +14,10 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from tapegrad.kernels.intrinsics import f8_pointer, load, store
 from tapegrad.transform.cache.machine_code import inlined, jit
 from tapegrad.transform.tape_memory.large_arrays import zeros
 
-_FEW = 1000  # multiplications that loops do in less time than a call
+_FEW = 128  # multiplications that loops do in less time than a call
 _SIZE = 8  # bytes of a float
 
 _INT, _CHAR, _WORD = ir.IntType(32), ir.IntType(8), ir.IntType(64)
@@ -93,6 +92,32 @@ def _placer(is_turned: bool):
 _place, _turned = _placer(False), _placer(True)
 
 
+@intrinsic
+def _read(typingctx, address, k):
+    """Return a float, which is element k of those that begin at an address."""
+
+    def codegen(context, builder, signature, args):
+        return builder.load(_element(builder, args))
+
+    return types.float64(types.int64, types.int64), codegen
+
+
+@intrinsic
+def _write(typingctx, address, k, value):
+    """Write a float, which is element k of those that begin at an address."""
+
+    def codegen(context, builder, signature, args):
+        builder.store(args[2], _element(builder, args))
+        return context.get_dummy_value()
+
+    return types.none(types.int64, types.int64, types.float64), codegen
+
+
+def _element(builder, args):
+    first = builder.inttoptr(args[0], ir.DoubleType().as_pointer())
+    return builder.gep(first, [args[1]])
+
+
 @inlined
 def _rows_step(rows, columns, down, right):
     """Return how many floats there are from row to row, 0 if rows are not in one piece."""
@@ -141,17 +166,15 @@ def _in_loops(out, x, y):
     for i in range(rows):
         row = to + i * out_down
         for k in range(terms):
-            factor = load(f8_pointer(left + i * left_down + k * left_right), 0)
+            factor = _read(left + i * left_down + k * left_right, 0)
             other = right + k * right_down
             if are_rows:  # LLVM makes vectors of it
-                sums, given = f8_pointer(row), f8_pointer(other)
                 for j in range(columns):
-                    store(sums, j, load(sums, j) + factor * load(given, j))
+                    _write(row, j, _read(row, j) + factor * _read(other, j))
             else:
                 for j in range(columns):
-                    place = f8_pointer(row + j * out_right)
-                    term = load(f8_pointer(other + j * right_right), 0)
-                    store(place, 0, load(place, 0) + factor * term)
+                    place, term = row + j * out_right, _read(other + j * right_right, 0)
+                    _write(place, 0, _read(place, 0) + factor * term)
 
 
 @jit
@@ -197,12 +220,11 @@ def _vector_in_loops(out, x, y):
     vector, _, y_step = y
     matrix, rows, columns, down, right = x
     for i in range(rows):
-        place = f8_pointer(to + i * out_step)
-        total = load(place, 0)
+        total = _read(to + i * out_step, 0)
         for k in range(columns):
-            factor = load(f8_pointer(matrix + i * down + k * right), 0)
-            total += factor * load(f8_pointer(vector + k * y_step), 0)
-        store(place, 0, total)
+            factor = _read(matrix + i * down + k * right, 0)
+            total += factor * _read(vector + k * y_step, 0)
+        _write(to + i * out_step, 0, total)
 
 
 @jit

@@ -16,6 +16,7 @@ from tapegrad.kernels.intrinsics import larger as larger
 from tapegrad.kernels.intrinsics import smaller as smaller
 from tapegrad.transform.blas import add_matrix_vector as add_matrix_vector
 from tapegrad.transform.blas import add_product as add_product
+from tapegrad.transform.blas import add_products as add_products
 from tapegrad.transform.blas import add_products_nt as add_products_nt
 from tapegrad.transform.blas import add_products_tn as add_products_tn
 from tapegrad.transform.blas import dot_12 as dot_12

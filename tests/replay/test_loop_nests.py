@@ -98,10 +98,29 @@ def test_many_products_are_not_spelt_out():
     assert "np.dot" in text_of(powers, np.eye(3))
 
 
+STACKS = {
+    "as they are": lambda x, y: x @ y,
+    "the second transposed": lambda x, y: x @ tg.swapaxes(tg.swapaxes(y, 1, 2) * 1.5, 1, 2),
+    "a transpose that is read, too": lambda x, y: (
+        x @ (t := tg.swapaxes(y.mT * 1.5, 1, 2)) + t[0, 0]
+    ),
+    "the first transposed": lambda x, y: tg.permute_dims(x.mT * 1.5, (0, 2, 1)) @ y,
+}
+
+
+def test_transposed_stacks_are_not_copied():
+    def product(x, y):
+        return x @ tg.swapaxes(y, 1, 2)
+
+    found = text_of(product, RNG.normal(size=(3, 14, 9)), RNG.normal(size=(3, 12, 9)))
+    assert "stacked_product_t(x0, x1)" in found
+
+
 @pytest.mark.compiled
-def test_derivatives_of_stacked_products():
+@pytest.mark.parametrize("form", STACKS)
+def test_derivatives_of_stacked_products(form):
     def loss(x, y):
-        return tg.sum(tg.sin(x @ y) ** 2)
+        return tg.sum(tg.sin(STACKS[form](x, y)) ** 2)
 
     x, y = RNG.normal(size=(3, 14, 9)), RNG.normal(size=(3, 9, 12))
     jitted = tg.jit(loss)

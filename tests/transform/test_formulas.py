@@ -9,7 +9,7 @@ FORMULAS = pathlib.Path(__file__).parent / "formulas.py"
 # compared with numba, in tests of their own
 ELSEWHERE = {
     "flatten", "item", "broadcast", "full", "full_like", "diag", "complex_det", "complex_vdot",
-    "stacked_product",
+    "stacked_product", "stacked_product_t",
 }  # fmt: skip
 
 

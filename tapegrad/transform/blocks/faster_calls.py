@@ -26,6 +26,8 @@ _PRODUCTS: dict[str, Callable[..., str]] = {
     "dot_21_vjp_y": lambda x, y_bar, g: f"runtime.add_matrix_vector({y_bar}, {x}.T, {g})",
     "stacked_product_vjp_x": lambda x_bar, y, g: f"runtime.add_products_nt({x_bar}, {g}, {y})",
     "stacked_product_vjp_y": lambda x, y_bar, g: f"runtime.add_products_tn({y_bar}, {x}, {g})",
+    "stacked_product_t_vjp_x": lambda x_bar, y, g: f"runtime.add_products({x_bar}, {g}, {y})",
+    "stacked_product_t_vjp_y": lambda x, y_bar, g: f"runtime.add_products_tn({y_bar}, {g}, {x})",
 }
 _OF_INTEGERS = {"max": "runtime.larger", "min": "runtime.smaller"}
 _OF_SHAPES = {"np.empty": "runtime.empty", "np.zeros": "runtime.zeros"}

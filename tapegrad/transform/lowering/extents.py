@@ -92,7 +92,10 @@ class Extents:
         if not isinstance(expr.func, ast.Name) or not expr.args:
             return None
         callee, first = self.statics.get(expr.func.id), expr.args[0]
-        if callee is np.dot or getattr(callee, "tapegrad_rule", "") == "stacked_product":
+        rule = getattr(callee, "tapegrad_rule", "")
+        if rule == "stacked_product_t" and axis == 2:
+            return self._of_product(expr.args[::-1], 1)
+        if callee is np.dot or rule in ("stacked_product", "stacked_product_t"):
             return self._of_product(expr.args, axis) if not expr.keywords else None
         if isinstance(callee, np.ufunc) and callee.signature is None:
             return self._of_broadcast(expr, axis) if not expr.keywords else None

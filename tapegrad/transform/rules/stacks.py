@@ -3,13 +3,14 @@
 # mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
-from tapegrad.transform.blas import add_products
+from tapegrad.transform.blas import add_products, add_products_nt
 from tapegrad.transform.cache.machine_code import jit
 from tapegrad.transform.rules.array_specs import declare, derivative, named_function
 from tapegrad.transform.rules.linear_algebra import add_product_22
 from tapegrad.transform.tape_memory.large_arrays import zeros
 
 declare("stacked_product", "x", "y", linear=("x", "y"), value="stacked_product(x, y)")
+declare("stacked_product_t", "x", "y", linear=("x", "y"), value="stacked_product_t(x, y)")
 
 
 @named_function
@@ -31,3 +32,24 @@ def stacked_product_vjp_x(x_bar, y, g):
 def stacked_product_vjp_y(x, y_bar, g):
     for k in range(g.shape[0]):
         add_product_22(y_bar[k], x[k].T, g[k])
+
+
+@named_function
+@jit
+def stacked_product_t(x, y):
+    """Return the products of the matrices of a stack with the transposes of those of another."""
+    out = zeros((x.shape[0], x.shape[1], y.shape[1]))
+    add_products_nt(out, x, y)
+    return out
+
+
+@derivative
+def stacked_product_t_vjp_x(x_bar, y, g):
+    for k in range(g.shape[0]):
+        add_product_22(x_bar[k], g[k], y[k])
+
+
+@derivative
+def stacked_product_t_vjp_y(x, y_bar, g):
+    for k in range(g.shape[0]):
+        add_product_22(y_bar[k], g[k].T, x[k])
