@@ -19,7 +19,6 @@ from numba.core.compiler_machinery import (
     register_pass,
 )
 from numba.core.registry import cpu_target
-from numba.core.typed_passes import NopythonTypeInference
 from numba.core.untyped_passes import (
     DeadBranchPrune,
     InlineClosureLikes,
@@ -27,6 +26,7 @@ from numba.core.untyped_passes import (
 )
 from numba.extending import intrinsic, models, register_model
 
+from tapegrad.kernels.llvm.inference import Inference
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.frontend import pipelines
 from tapegrad.transform.frontend.flow import NO_SEQUENCE
@@ -128,7 +128,7 @@ class _TypesOnly(compiler.CompilerBase):
         omitted = (InlineClosureLikes, DeadBranchPrune, LiteralPropagationSubPipelinePass)
         manager.passes.extend(p for p in untyped.passes if p[0] not in omitted)
         manager.add_pass(_Unmerge, "values of some paths only")
-        manager.add_pass(NopythonTypeInference, "types")
+        manager.add_pass(Inference, "types")
         manager.add_pass(_Collect, "collect")
         manager.finalize()
         return [manager]
