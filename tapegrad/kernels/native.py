@@ -21,7 +21,7 @@ import sys
 import threading
 import types
 from collections.abc import Callable
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -90,11 +90,20 @@ def _environment() -> bytes:
         sys.version,
         version("numba"),
         version("llvmlite"),
+        _version_of_blas(),
         llvm.get_default_triple(),
         llvm.get_host_cpu_name(),
         _cpu_features(),
     )
     return "\n".join(parts).encode()
+
+
+def _version_of_blas() -> str:
+    """Return the version of the package whose BLAS numba calls, which is optional."""
+    try:
+        return version("scipy")
+    except PackageNotFoundError:
+        return ""
 
 
 def _sources_of_compiler() -> list[str]:

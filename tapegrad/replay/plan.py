@@ -56,7 +56,7 @@ class CompiledStep:
         if self._op_by_op is None:
             try:
                 found = self.region(args)
-            except (TransformError, NumbaError):
+            except (TransformError, NumbaError, ImportError):
                 self._op_by_op = OpByOp(self.region.program, lambda node: wrap(node.example))
         if self._op_by_op is not None:
             found = self._op_by_op(args)

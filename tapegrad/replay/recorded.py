@@ -214,7 +214,7 @@ class Recorded:
                 values = self.plan.run([*arguments.leaves, *self._parameters])
             except (TransformError, NotRecordedError) as error:
                 self.run_op_by_op(str(error))
-            except NumbaError as error:
+            except (NumbaError, ImportError) as error:  # linear algebra needs SciPy
                 lines = [line.strip() for line in str(error).splitlines() if line.strip()]
                 self.run_op_by_op(f"numba: {' '.join(lines[1:3] or lines)}")
         if self.plan is None:

@@ -13,19 +13,23 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+from numba.np import linalg
 
 from tapegrad.transform.cache.machine_code import inlined, jit
 from tapegrad.transform.tape_memory.large_arrays import zeros
 
 _FEW = 128  # multiplications that loops do in less time than a call
 _SIZE = 8  # bytes of a float
+_MOST = (1 << 31) - 1  # the largest integer that BLAS takes
 
 _INT, _CHAR, _WORD = ir.IntType(32), ir.IntType(8), ir.IntType(64)
 _POINTER = _CHAR.as_pointer()
 
 
 def _function_of_blas(name: str, pattern: str):
-    """Return an intrinsic that calls a function of BLAS for float64.
+    """Return an intrinsic that calls a function of BLAS for float64; its result is 0.
+
+    Without SciPy it is -1, and nothing is called.
 
     Parameters
     ----------
@@ -40,7 +44,11 @@ def _function_of_blas(name: str, pattern: str):
 
     @intrinsic
     def call(typingctx, given):
+        has_blas = _has_blas()
+
         def codegen(context, builder, signature, args):
+            if not has_blas:
+                return ir.Constant(_WORD, -1)
             values = iter(cgutils.unpack_tuple(builder, args[0], len(taken)))
             one = cgutils.alloca_once_value(builder, ir.Constant(ir.DoubleType(), 1.0))
             found = [ir.Constant(_CHAR, ord("d"))]
@@ -62,6 +70,15 @@ def _function_of_blas(name: str, pattern: str):
         return types.int64(types.UniTuple(types.int64, len(taken))), codegen
 
     return call
+
+
+def _has_blas() -> bool:
+    """Whether numba finds the BLAS of SciPy."""
+    try:
+        linalg.ensure_blas()
+    except ImportError:  # SciPy is not installed
+        return False
+    return True
 
 
 _gemm = _function_of_blas("numba_xxgemm", "ttiii1pipi1pi")
@@ -120,12 +137,12 @@ def _element(builder, args):
 
 @inlined
 def _rows_step(rows, columns, down, right):
-    """Return how many floats there are from row to row, 0 if rows are not in one piece."""
-    if right != _SIZE and columns > 1:
+    """Return how many floats there are from row to row; 0 if BLAS does not take such a matrix."""
+    step = columns if rows == 1 else down // _SIZE
+    is_in_pieces = right != _SIZE and columns > 1
+    if is_in_pieces or step < columns or rows > _MOST or step > _MOST:
         return 0
-    if rows == 1:
-        return columns
-    return down // _SIZE if down % _SIZE == 0 and down // _SIZE >= columns else 0
+    return step if rows == 1 or down % _SIZE == 0 else 0
 
 
 @jit

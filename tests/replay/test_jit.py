@@ -732,6 +732,33 @@ def test_gradients_of_stacked_products():
     assert not jitted.inspect(x, y).startswith("op by op")
 
 
+WITHOUT_SCIPY = """
+import sys
+
+sys.modules["scipy"] = None
+import numpy as np
+import tapegrad as tg
+
+rng = np.random.default_rng(0)
+a, s, x = rng.normal(size=(20, 20)), rng.normal(size=(3, 20, 20)), rng.normal(size=20)
+programs = [
+    (lambda x: tg.sum(tg.sin(a @ x)), x),
+    (lambda y: tg.sum(tg.sin(y @ a)), a),
+    (lambda y: tg.sum(tg.sin(y @ s)), s),
+    (lambda y: tg.sum(tg.linalg.solve(a, y)), x),
+]
+for f, given in programs:
+    np.testing.assert_allclose(tg.jit(f)(given), f(tg.tensor(given)).numpy(), rtol=1e-12)
+    np.testing.assert_allclose(tg.grad(tg.jit(f))(given), tg.grad(f)(given), rtol=1e-12, atol=1e-12)
+"""
+
+
+@pytest.mark.compiled
+def test_products_without_scipy(tmp_path):
+    environment = {**os.environ, "TAPEGRAD_CACHE_DIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", WITHOUT_SCIPY], env=environment, check=True)
+
+
 @dataclasses.dataclass
 class Counted:
     array: np.ndarray
