@@ -30,7 +30,7 @@ from tapegrad.kernels.llvm.pipeline import use_pipeline
 from tapegrad.transform import deferred
 from tapegrad.transform.cache import machine_code
 from tapegrad.transform.cache.fingerprint import Fingerprint
-from tapegrad.transform.frontend.source import MISSING, Source
+from tapegrad.transform.frontend.source import MISSING, outside_value
 from tapegrad.transform.functions import ops, scalar_ops
 from tapegrad.transform.lowering.stand_ins import core_of, made_for, stand_in
 
@@ -187,7 +187,7 @@ def _classes(kinds: tuple[Any, ...]) -> list[Any]:
 def lookup(function: types.FunctionType, dotted: str) -> Any:
     """Return what a dotted name means in a function."""
     first, *rest = dotted.split(".")
-    value = Source(function).lookup(first)
+    value = outside_value(function, first)
     if value is MISSING:
         raise KeyError(dotted)
     for attribute in rest:

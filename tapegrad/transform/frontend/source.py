@@ -66,9 +66,6 @@ class Source:
         self.tree = _with_private_names(tree, function.__code__)
         if function.__globals__.get("runtime") is runtime:
             self.tree = _Unconditional().visit(self.tree)
-        closure = inspect.getclosurevars(function)
-        self._closure = closure.nonlocals
-        self._globals = function.__globals__
 
     def text_of(self, line: int) -> str:
         """Return a line of the file."""
@@ -76,15 +73,22 @@ class Source:
 
     def lookup(self, identifier: str) -> Any:
         """Return the value of a name from outside the function, or MISSING."""
-        for scope in (self._closure, self._globals):
-            if identifier in scope:
-                return scope[identifier]
-        return getattr(builtins, identifier, MISSING)
+        return outside_value(self.function, identifier)
 
     def refuse(self, what: str, node: Any) -> TransformError:
         """Return the error for a construct at a node or line."""
         line = node if isinstance(node, int) else getattr(node, "lineno", self.tree.lineno)
         return TransformError(what, self, line)
+
+
+def outside_value(function: types.FunctionType, identifier: str) -> Any:
+    """Return the value of a name from outside a function, or MISSING."""
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        if name == identifier:
+            return cell.cell_contents
+    if identifier in function.__globals__:
+        return function.__globals__[identifier]
+    return getattr(builtins, identifier, MISSING)
 
 
 class _Unconditional(ast.NodeTransformer):
