@@ -27,7 +27,7 @@ from tapegrad.eager.traced import (
     recorded,
     stopped,
 )
-from tapegrad.ops import indexing, shape
+from tapegrad.ops import indexing, products, shape
 from tapegrad.ops.array_kinds import Opaque
 from tapegrad.ops.kinds import Broadcasting, SweptOp
 from tapegrad.ops.op import TABLE, Op
@@ -82,6 +82,9 @@ class Step(NamedTuple):
 
         `waits` is whether elements of arguments are unset.
         """
+        if self.op is products.matmul:
+            if all(isinstance(x, np.ndarray) and x.ndim in (2, 3) for x in args):
+                return _product_like(self.compute, *args)
         if (
             (isinstance(self.op, Broadcasting) or isinstance(self.compute, np.ufunc))
             and all(isinstance(x, (np.ndarray, *_NUMBERS)) for x in args)
@@ -145,6 +148,14 @@ def _like(value: Any) -> Any:
     if isinstance(value, Node):
         return value.like
     return [*map(_like, value)] if type(value) is list else value
+
+
+def _product_like(compute: Callable[..., Any], x: Any, y: Any) -> Any:
+    """Return an array like the product of matrices; raise what the product raises."""
+    none = compute(x[..., :0, :], y[..., :0])  # of no rows and no columns
+    if none.dtype.kind not in _UNSET_KINDS:
+        return None
+    return np.empty((*none.shape[:-2], x.shape[-2], y.shape[-1]), none.dtype)
 
 
 def _corner(value: Any) -> Any:

@@ -8,6 +8,7 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.eager import traced_calls
+from tapegrad.ops import products
 from tapegrad.ops.op import TABLE
 
 RNG = np.random.default_rng(0)
@@ -65,6 +66,44 @@ def test_layouts_and_dtypes_are_those_of_numpy(shapes):
     }  # fmt: skip
     for name, array in expected.items():
         assert found[name][1] == np.asarray(array).strides, name
+
+
+MATRICES = {
+    "matrices": lambda x, y: (x[0], y[0]),
+    "stacks": lambda x, y: (x, y),
+    "a stack and a matrix": lambda x, y: (x, y[0]),
+    "one matrix with a stack": lambda x, y: (x[:1], y),
+    "transposes": lambda x, y: (tg.swapaxes(y, 1, 2), tg.swapaxes(x, 1, 2)),
+    "stacks in another order": lambda x, y: (tg.moveaxis(x, 0, 1), y[2::-1]),
+    "columns and rows": lambda x, y: (x[..., :1], y[:, :1]),
+    "vectors": lambda x, y: (x, y[..., :1]),
+}
+
+
+@pytest.mark.parametrize("form", MATRICES)
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+def test_products_are_not_computed(form, dtype, monkeypatch):
+    x, y = RNG.normal(size=(4, 3, 5)).astype(dtype), RNG.normal(size=(4, 5, 6)).astype(dtype)
+    computed = []
+
+    def product(x, y):
+        computed.append(x.size * y.size)
+        return np.matmul(x, y)
+
+    monkeypatch.setattr(products.matmul, "function", product)
+    found = nodes_of(lambda x, y: {"product": tg.matmul(*MATRICES[form](x, y))}, x, y)
+    one, other = (part.numpy() for part in MATRICES[form](tg.tensor(x), tg.tensor(y)))
+    assert found["product"] == (True, np.matmul(one, other).strides)
+    assert computed == [0]
+
+
+def test_products_that_do_not_fit_raise():
+    @tg.jit
+    def product(x, y):
+        return x @ y
+
+    with pytest.raises(ValueError, match="mismatch in its core dimension"):
+        product(np.ones((30, 40)), np.ones((30, 40)))
 
 
 def test_a_callback_gets_the_elements():
