@@ -1,9 +1,9 @@
 """Whether numba may decide conditions before it finds types.
 
-It decides those whose operands are constants. To ask it takes a tenth of a second or more, and
-most functions compare elements of arrays and arguments. So what is known here of numba is only
-what it takes for no constant: elements, results of NumPy's functions, arguments, and what is
-computed from these.
+It decides those whose operands are constants. Asking it takes a tenth of a second or more, and
+most functions compare arguments and elements of arrays. All that is known here of numba is what it
+does not take for a constant: elements, results of NumPy's functions, arguments, and what is computed
+from these.
 """
 
 from __future__ import annotations
