@@ -2,7 +2,7 @@
 
 It decides those whose operands are constants. Asking it takes a tenth of a second or more, and
 most functions compare arguments and elements of arrays. All that is known here of numba is what it
-does not take for a constant: elements, results of NumPy's functions, arguments, and what is computed
+never takes for a constant: elements, results of NumPy's functions, arguments, and what is computed
 from these.
 """
 
