@@ -103,3 +103,11 @@ def test_gradients_of_products(extents):
         np.testing.assert_allclose(own, other, rtol=1e-12, atol=1e-12)
     twice = tg.hvp(energy, 0)(*args, directions[0])
     np.testing.assert_allclose(twice, tg.hvp(same_energy, 0)(*args, directions[0]), rtol=1e-10)
+
+
+@pytest.mark.parametrize("rows", [1, 4, (1 << 31) - 1, 1 << 31])
+@pytest.mark.parametrize("columns", [1, 4, (1 << 31) - 1, 1 << 31])
+def test_integers_that_blas_does_not_take(rows, columns):
+    """Its integers have 32 bits, and extents that are cut off would be others."""
+    fits = max(rows, columns) < 1 << 31
+    assert blas._rows_step(rows, columns, 8 * columns, 8) == (columns if fits else 0)
