@@ -21,7 +21,8 @@ import sys
 import threading
 import types
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -90,20 +91,12 @@ def _environment() -> bytes:
         sys.version,
         version("numba"),
         version("llvmlite"),
-        _version_of_blas(),
+        str(find_spec("scipy") is not None),  # numba calls its BLAS
         llvm.get_default_triple(),
         llvm.get_host_cpu_name(),
         _cpu_features(),
     )
     return "\n".join(parts).encode()
-
-
-def _version_of_blas() -> str:
-    """Return the version of the package whose BLAS numba calls, which is optional."""
-    try:
-        return version("scipy")
-    except PackageNotFoundError:
-        return ""
 
 
 def _sources_of_compiler() -> list[str]:

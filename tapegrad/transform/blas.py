@@ -195,11 +195,19 @@ def _in_loops(out, x, y):
 
 
 @jit
-def _add(out, x, y, most_in_loops):
-    """Add the product of two matrices, in loops if there are few multiplications."""
-    is_short = out[1] * out[2] * x[2] <= most_in_loops
-    if is_short or not _by_blas(out, x, y):
+def _multiply(out, x, y):
+    """Add the product of two matrices, by BLAS if that is possible."""
+    if not _by_blas(out, x, y):
         _in_loops(out, x, y)
+
+
+@jit
+def _add(out, x, y):
+    """Add the product of two matrices, in loops if there are few multiplications."""
+    if out[1] * out[2] * x[2] <= _FEW:
+        _in_loops(out, x, y)
+    else:
+        _multiply(out, x, y)
 
 
 @inlined
@@ -213,7 +221,7 @@ def _matrix(stack, k):
 def _add_each(out, x, y):
     """Add the products of the matrices of two stacks."""
     for k in range(out[1]):
-        _add(_matrix(out, k), _matrix(x, k), _matrix(y, k), _FEW)
+        _add(_matrix(out, k), _matrix(x, k), _matrix(y, k))
 
 
 @jit
@@ -245,10 +253,19 @@ def _vector_in_loops(out, x, y):
 
 
 @jit
-def _add_to_vector(out, x, y, most_in_loops):
-    """Add the product of a matrix and a vector, in loops if there are few multiplications."""
-    if x[1] * x[2] <= most_in_loops or not _vector_by_blas(out, x, y):
+def _multiply_vector(out, x, y):
+    """Add the product of a matrix and a vector, by BLAS if that is possible."""
+    if not _vector_by_blas(out, x, y):
         _vector_in_loops(out, x, y)
+
+
+@jit
+def _add_to_vector(out, x, y):
+    """Add the product of a matrix and a vector, in loops if there are few multiplications."""
+    if x[1] * x[2] <= _FEW:
+        _vector_in_loops(out, x, y)
+    else:
+        _multiply_vector(out, x, y)
 
 
 # -- of arrays -------------------------------------------------------------------------------------
@@ -257,13 +274,13 @@ def _add_to_vector(out, x, y, most_in_loops):
 @inlined
 def add_product(out, x, y):
     """Add the product of two matrices of floats to a matrix."""
-    _add(_place(out), _place(x), _place(y), _FEW)
+    _add(_place(out), _place(x), _place(y))
 
 
 @inlined
 def add_matrix_vector(out, x, y):
     """Add the product of a matrix and a vector of floats to a vector."""
-    _add_to_vector(_place(out), _place(x), _place(y), _FEW)
+    _add_to_vector(_place(out), _place(x), _place(y))
 
 
 @inlined
@@ -284,7 +301,8 @@ def add_products_tn(out, x, y):
     _add_each(_place(out), _turned(x), _place(y))
 
 
-# BLAS computes short products, too: the results are those of numba's function, to the last bit
+# BLAS computes short products, too: results are those of numba's function to the last bit, unless
+# a matrix has one row or column, where the last digits may differ
 
 
 @inlined
@@ -293,7 +311,7 @@ def dot_22(x, y):
     if x.shape[1] != y.shape[0]:
         raise ValueError("incompatible array sizes for np.dot(a, b) (matrix * matrix)")
     out = zeros((x.shape[0], y.shape[1]))
-    _add(_place(out), _place(x), _place(y), 0)
+    _multiply(_place(out), _place(x), _place(y))
     return out
 
 
@@ -303,7 +321,7 @@ def dot_21(x, y):
     if x.shape[1] != y.size:
         raise ValueError("incompatible array sizes for np.dot(a, b) (matrix * vector)")
     out = zeros((x.shape[0],))
-    _add_to_vector(_place(out), _place(x), _place(y), 0)
+    _multiply_vector(_place(out), _place(x), _place(y))
     return out
 
 
@@ -313,5 +331,5 @@ def dot_12(x, y):
     if x.size != y.shape[0]:
         raise ValueError("incompatible array sizes for np.dot(a, b) (vector * matrix)")
     out = zeros((y.shape[1],))
-    _add_to_vector(_place(out), _turned(y), _place(x), 0)
+    _multiply_vector(_place(out), _turned(y), _place(x))
     return out
