@@ -68,7 +68,7 @@ def _has_nan(x):
 
 
 @intrinsic
-def _flat(typingctx, x):
+def flat_view(typingctx, x):
     """Return the elements of a contiguous array as a vector: quicker to compile than `reshape`."""
     kind = types.Array(x.dtype, 1, "C")
 
@@ -92,7 +92,7 @@ def _flat(typingctx, x):
 @jit
 def maximum(x):
     """Return what ``np.max`` does for a contiguous array of floats."""
-    flat = _flat(x)
+    flat = flat_view(x)
     if flat.size == 0:
         raise ValueError("zero-size array to reduction operation maximum which has no identity")
     found = -np.inf
@@ -107,7 +107,7 @@ def maximum(x):
 @jit
 def minimum(x):
     """Return what ``np.min`` does for a contiguous array of floats."""
-    flat = _flat(x)
+    flat = flat_view(x)
     if flat.size == 0:
         raise ValueError("zero-size array to reduction operation minimum which has no identity")
     found = np.inf

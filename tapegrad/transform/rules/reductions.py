@@ -11,10 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.kernels.intrinsics import index
 from tapegrad.transform.cache.machine_code import inlined, jit
+from tapegrad.transform.extremes import flat_view
 from tapegrad.transform.rules.additions import add_along, add_cumulated, add_cumulated_along
 from tapegrad.transform.rules.array_specs import (
     Request,
+    addition,
     declare,
     derivative,
     partial,
@@ -139,13 +142,6 @@ def hits(x, z, with_nan=True):
     return (x == z) | (with_nan & (x != x))
 
 
-@jit
-def add_to_extremes(x, x_bar, z, g, with_nan=True):
-    """Add equal parts of a cotangent to those of the elements that are the extreme."""
-    chosen = hits(x, z, with_nan)
-    x_bar += np.where(chosen, g / np.sum(chosen), 0.0)
-
-
 @inlined
 def add_to_extremes_of_vector(x, x_bar, z, g, with_nan=True):
     """Add to the elements of a vector that are the extreme, without arrays.
@@ -159,8 +155,7 @@ def add_to_extremes_of_vector(x, x_bar, z, g, with_nan=True):
         stop = min(start + 256, x.size)
         own = 0
         for k in range(start, stop):
-            if hits(x[k], z, with_nan):
-                own += 1
+            own += hits(x[index(k)], z, with_nan)
         if own > 0:
             count += own
             first = min(first, start)
@@ -168,22 +163,38 @@ def add_to_extremes_of_vector(x, x_bar, z, g, with_nan=True):
     if count == 1:
         last = first
         for k in range(first, end):
-            if hits(x[k], z, with_nan):
+            if hits(x[index(k)], z, with_nan):
                 last = k
         x_bar[last] += g
         return last, last + 1
     for k in range(first, end):
-        if hits(x[k], z, with_nan):
-            x_bar[k] += g / count
+        if hits(x[index(k)], z, with_nan):
+            x_bar[index(k)] += g / count
     return first, end
+
+
+@addition
+def add_to_extremes(x_bar, x, z, with_nan, g):
+    """Add equal parts of a cotangent to those of the elements of an array that are the extreme."""
+    in_rows = x.flags.c_contiguous and x_bar.flags.c_contiguous
+    in_columns = x.flags.f_contiguous and x_bar.flags.f_contiguous
+    if in_rows or in_columns:
+        add_to_extremes_of_vector(flat_view(x), flat_view(x_bar), z, g, with_nan)
+    else:
+        count = 0
+        for value in x.flat:
+            count += hits(value, z, with_nan)
+        for at, value in np.ndenumerate(x):
+            if hits(value, z, with_nan):
+                x_bar[at] += g / count
 
 
 @short_derivative
 def max_vjp_x(x, x_bar, z, g):
-    if x.ndim == 1:  # arrays for a few elements take longer than loops
+    if x.ndim == 1:
         add_to_extremes_of_vector(x, x_bar, z, g)
     else:
-        add_to_extremes(x, x_bar, z, g)
+        add_to_extremes(x_bar, x, z, True, g)
 
 
 @derivative
@@ -194,10 +205,8 @@ def max_jvp_x(x, x_dot, z):
 
 @derivative
 def ptp_vjp_a(a, a_bar, g):
-    highest = hits(a, np.max(a))
-    lowest = hits(a, np.min(a))
-    a_bar += np.where(highest, g / np.sum(highest), 0.0)
-    a_bar -= np.where(lowest, g / np.sum(lowest), 0.0)
+    add_to_extremes(a_bar, a, np.max(a), True, g)
+    add_to_extremes(a_bar, a, np.min(a), True, -g)
 
 
 @derivative
@@ -383,7 +392,7 @@ def nanmax_vjp_a(a, a_bar, z, g):
     if a.ndim == 1:
         add_to_extremes_of_vector(a, a_bar, z, g, False)
     else:
-        add_to_extremes(a, a_bar, z, g, False)
+        add_to_extremes(a_bar, a, z, False, g)
 
 
 @derivative
