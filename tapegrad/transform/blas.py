@@ -16,7 +16,7 @@ from numba.extending import intrinsic
 from numba.np import linalg
 
 from tapegrad.transform.cache.machine_code import inlined, jit
-from tapegrad.transform.tape_memory.large_arrays import zeros
+from tapegrad.transform.tape_memory.large_arrays import empty, zeros
 
 _FEW = 128  # multiplications that loops do in less time than a call
 _SIZE = 8  # bytes of a float
@@ -163,14 +163,67 @@ def _by_blas(out, x, y):
     to, rows, columns, out_down, out_right = out
     left, _, terms, left_down, left_right = x
     right, _, _, right_down, right_right = y
-    out_step = _rows_step(rows, columns, out_down, out_right)
+    out_turned, out_step = _as_factor(rows, columns, out_down, out_right)
     left_turned, left_step = _as_factor(rows, terms, left_down, left_right)
     right_turned, right_step = _as_factor(terms, columns, right_down, right_right)
     if out_step == 0 or left_step == 0 or right_step == 0:
         return False
-    # BLAS counts along columns first: what it sees are the transposes, and their product
-    given = (right_turned, left_turned, columns, rows, terms, right, right_step, left, left_step)
-    return _gemm((*given, to, out_step)) == 0
+    # BLAS counts along columns first: of what lies in rows it sees the transpose
+    if out_turned:
+        turned, first, second = (
+            (1 - left_turned, 1 - right_turned),
+            (left, left_step),
+            (right, right_step),
+        )
+        extents = rows, columns, terms
+    else:
+        turned, first, second = (right_turned, left_turned), (right, right_step), (left, left_step)
+        extents = columns, rows, terms
+    return _gemm(turned + extents + first + second + (to, out_step)) == 0
+
+
+@jit
+def _in_rows(x):
+    """Return a copy of a matrix, whose rows are contiguous."""
+    address, rows, columns, down, right = x
+    copy = empty((rows, columns))
+    to = _place(copy)[0]
+    for i in range(rows):
+        for j in range(columns):
+            _write(to, i * columns + j, _read(address + i * down + j * right, 0))
+    return copy
+
+
+@jit
+def _assign(out, x):
+    """Copy a matrix whose rows are contiguous."""
+    to, rows, columns, down, right = out
+    address = _place(x)[0]
+    for i in range(rows):
+        for j in range(columns):
+            _write(to + i * down + j * right, 0, _read(address, i * columns + j))
+
+
+@inlined
+def _add_by_blas(out, x, y):
+    """Add the product of two matrices, which live longer than their places are used."""
+    return _by_blas(_place(out), _place(x), _place(y))
+
+
+@jit
+def _by_blas_of_copies(out, x, y):
+    """Add the product of two matrices that BLAS does not take; return whether that was possible."""
+    copy = _in_rows(out)
+    is_added = _add_by_blas(copy, _in_rows(x), _in_rows(y))
+    if is_added:
+        _assign(out, copy)
+    return is_added
+
+
+@inlined
+def _are_few(out, x):
+    """Whether loops do the multiplications in less time than a call."""
+    return out[1] * out[2] * x[2] <= _FEW
 
 
 @jit
@@ -198,13 +251,14 @@ def _in_loops(out, x, y):
 def _multiply(out, x, y):
     """Add the product of two matrices, by BLAS if that is possible."""
     if not _by_blas(out, x, y):
-        _in_loops(out, x, y)
+        if _are_few(out, x) or not _by_blas_of_copies(out, x, y):
+            _in_loops(out, x, y)
 
 
 @jit
 def _add(out, x, y):
     """Add the product of two matrices, in loops if there are few multiplications."""
-    if out[1] * out[2] * x[2] <= _FEW:
+    if _are_few(out, x):
         _in_loops(out, x, y)
     else:
         _multiply(out, x, y)
@@ -253,10 +307,39 @@ def _vector_in_loops(out, x, y):
 
 
 @jit
+def _in_one_run(x):
+    """Return a copy of a vector, which is contiguous."""
+    address, size, step = x
+    copy = empty((size,))
+    to = _place(copy)[0]
+    for k in range(size):
+        _write(to, k, _read(address + k * step, 0))
+    return copy
+
+
+@inlined
+def _add_vector_by_blas(out, x, y):
+    """Add the product of a matrix and a vector to another, which live longer than their places."""
+    return _vector_by_blas(_place(out), x, _place(y))
+
+
+@jit
+def _vector_by_blas_of_copies(out, x, y):
+    """Add the product with a vector that BLAS does not take; return whether that was possible."""
+    copy = _in_one_run(out)
+    is_added = _add_vector_by_blas(copy, x, _in_one_run(y))
+    if is_added:
+        to, size, step = out
+        _assign((to, size, 1, step, _SIZE), copy)
+    return is_added
+
+
+@jit
 def _multiply_vector(out, x, y):
     """Add the product of a matrix and a vector, by BLAS if that is possible."""
     if not _vector_by_blas(out, x, y):
-        _vector_in_loops(out, x, y)
+        if x[1] * x[2] <= _FEW or not _vector_by_blas_of_copies(out, x, y):
+            _vector_in_loops(out, x, y)
 
 
 @jit

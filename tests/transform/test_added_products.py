@@ -50,12 +50,32 @@ def test_products_of_matrices(extents):
 def test_what_they_are_added_to_lies_in_any_order(extents):
     rng = np.random.default_rng(1)
     rows, terms, columns = extents
-    x, y = rng.normal(size=(rows, terms)), rng.normal(size=(terms, columns))
-    for out in layouts(rows, columns, rng):
-        if out.flags.writeable:
-            expected = out + x @ y
-            add_product(out, x, y)
-            np.testing.assert_allclose(out, expected, rtol=1e-12, atol=1e-12)
+    for x in layouts(rows, terms, rng):
+        for y in layouts(terms, columns, rng):
+            for out in layouts(rows, columns, rng):
+                if out.flags.writeable:
+                    expected = out + x @ y
+                    add_product(out, x, y)
+                    np.testing.assert_allclose(out, expected, rtol=1e-12, atol=1e-12)
+
+
+@numba.njit
+def added_by_blas(out, x, y):
+    """Whether BLAS adds the product as it is, and whether it does so with copies."""
+    out, x, y = blas._place(out), blas._place(x), blas._place(y)
+    return blas._by_blas(out, x, y), blas._by_blas_of_copies(out, x, y)
+
+
+def test_matrices_that_blas_takes_are_not_copied():
+    rng = np.random.default_rng(3)
+    taken = [True, True, True, True, False, False]
+    for x, takes_x in zip(layouts(13, 17, rng), taken, strict=False):
+        for y, takes_y in zip(layouts(17, 19, rng), taken, strict=False):
+            for out, takes_out in zip(layouts(13, 19, rng), taken, strict=False):
+                found = takes_x and takes_y and takes_out
+                expected = out + (2.0 if found else 1.0) * (x @ y)
+                assert added_by_blas(out, x, y) == (found, True)
+                np.testing.assert_allclose(out, expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("extents", [(1, 1), (2, 3), (1, 2000), (2000, 1), (50, 40), (0, 5)])
