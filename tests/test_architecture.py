@@ -37,6 +37,7 @@ LAYERS = [
     ["transform.deferred", "transform.eager_calls"],
     ["transform.extremes", "transform.tape_memory"],
     ["transform.blas", "transform.checkpointing", "transform.functions", "transform.vector_math"],
+    ["transform.blas_code"],
     ["transform.powers"],
     ["transform.runtime"],
     ["transform.frontend"],

@@ -27,14 +27,14 @@ from tapegrad.eager.tensor import Tensor
 from tapegrad.kernels import native
 from tapegrad.kernels.progress import compiling
 from tapegrad.probes import add_call_probe, probe
-from tapegrad.transform import frozen
+from tapegrad.transform import blas, frozen  # noqa: F401 (gives machine code a symbol)
 from tapegrad.transform.blocks import sizes
 from tapegrad.transform.cache.fingerprint import Fingerprint
 from tapegrad.transform.codegen import store
 from tapegrad.transform.errors import SerialLoopWarning, TransformError, UnequalExtentsError
 from tapegrad.transform.ir import leaf_names
 from tapegrad.transform.stubs import inherited_options, stub
-from tapegrad.transform.tape_memory import large_arrays, limit  # noqa: F401 (give machine code symbols)
+from tapegrad.transform.tape_memory import large_arrays, limit  # noqa: F401 (so do these)
 
 if TYPE_CHECKING:
     from tapegrad.transform.codegen.instance import Instance

@@ -14,11 +14,9 @@ from numba.np import arrayobj
 from tapegrad.kernels.intrinsics import index as index
 from tapegrad.kernels.intrinsics import larger as larger
 from tapegrad.kernels.intrinsics import smaller as smaller
-from tapegrad.transform.blas import add_matrix_vector as add_matrix_vector
 from tapegrad.transform.blas import add_product as add_product
-from tapegrad.transform.blas import add_products as add_products
-from tapegrad.transform.blas import add_products_nt as add_products_nt
-from tapegrad.transform.blas import add_products_tn as add_products_tn
+from tapegrad.transform.blas import add_product_nt as add_product_nt
+from tapegrad.transform.blas import add_product_tn as add_product_tn
 from tapegrad.transform.blas import dot_12 as dot_12
 from tapegrad.transform.blas import dot_21 as dot_21
 from tapegrad.transform.blas import dot_22 as dot_22

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.transform import blas
+from tapegrad.transform import blas, blas_code
 
 EXTENTS = [(1, 1, 1), (2, 3, 4), (1, 40, 40), (40, 1, 40), (40, 40, 1), (13, 17, 19), (3, 0, 400)]
 
@@ -17,9 +17,15 @@ def add_product(out, x, y):
 
 
 @numba.njit
-def add_matrix_vector(out, x, y):
+def add_product_nt(out, x, y):
     """Call the compiled function."""
-    blas.add_matrix_vector(out, x, y)
+    blas.add_product_nt(out, x, y)
+
+
+@numba.njit
+def add_product_tn(out, x, y):
+    """Call the compiled function."""
+    blas.add_product_tn(out, x, y)
 
 
 def layouts(rows, columns, rng):
@@ -59,22 +65,39 @@ def test_what_they_are_added_to_lies_in_any_order(extents):
                     np.testing.assert_allclose(out, expected, rtol=1e-12, atol=1e-12)
 
 
-@numba.njit
-def added_by_blas(out, x, y):
-    """Whether BLAS adds the product as it is, and whether it does so with copies."""
-    out, x, y = blas._place(out), blas._place(x), blas._place(y)
-    return blas._by_blas(out, x, y), blas._by_blas_of_copies(out, x, y)
+@pytest.mark.parametrize("extents", [(2, 3, 4), (9, 8, 7), (1, 30, 6), (30, 6, 1), (3, 0, 4)])
+@pytest.mark.parametrize("step", [1, 2, -1])
+def test_products_of_stacks(extents, step):
+    rng = np.random.default_rng(4)
+    rows, terms, columns = extents
+    x, y = rng.normal(size=(6, rows, terms))[::step], rng.normal(size=(6, terms, columns))[::step]
+    out = rng.normal(size=(6, columns, rows)).transpose(0, 2, 1)[::step]
+    count = len(out)
+    expected = out + x[:count] @ y[:count]
+    add_product(out, x, y)
+    np.testing.assert_allclose(out, expected, rtol=1e-12, atol=1e-12)
+    add_product_nt(out, x, y.transpose(0, 2, 1))
+    add_product_tn(out, np.ascontiguousarray(x.transpose(0, 2, 1)), y)
+    expected += 2.0 * (x[:count] @ y[:count])
+    np.testing.assert_allclose(out, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_matrices_that_blas_takes_are_not_copied():
+    @numba.njit
+    def added_by_blas(out, x, y):
+        return blas_code._by_blas(out, x, y)
+
+    def place(x):
+        return x.ctypes.data, *x.shape, *x.strides
+
     rng = np.random.default_rng(3)
     taken = [True, True, True, True, False, False]
     for x, takes_x in zip(layouts(13, 17, rng), taken, strict=False):
         for y, takes_y in zip(layouts(17, 19, rng), taken, strict=False):
             for out, takes_out in zip(layouts(13, 19, rng), taken, strict=False):
-                found = takes_x and takes_y and takes_out
-                expected = out + (2.0 if found else 1.0) * (x @ y)
-                assert added_by_blas(out, x, y) == (found, True)
+                is_added = takes_x and takes_y and takes_out
+                expected = out + x @ y if is_added else out.copy()
+                assert added_by_blas(place(out), place(x), place(y)) == is_added
                 np.testing.assert_allclose(out, expected, rtol=1e-12, atol=1e-12)
 
 
@@ -85,9 +108,12 @@ def test_products_with_vectors(extents):
     for x in layouts(rows, columns, rng):
         for step in (1, 2, -1):
             out, y = rng.normal(size=2 * rows)[::step][:rows], rng.normal(size=2 * columns)[::step]
-            expected = out + x @ y[:columns]
-            add_matrix_vector(out, x, y[:columns])
+            first = out.copy()
+            expected = first + x @ y[:columns]
+            add_product(out, x, y[:columns])
             np.testing.assert_allclose(out, expected, rtol=1e-12, atol=1e-12)
+            add_product_tn(out, x.T, y[:columns])
+            np.testing.assert_allclose(out, 2.0 * expected - first, rtol=1e-12, atol=1e-12)
 
 
 @tg.njit
@@ -130,4 +156,5 @@ def test_gradients_of_products(extents):
 def test_integers_that_blas_does_not_take(rows, columns):
     """Its integers have 32 bits, and extents that are cut off would be others."""
     fits = max(rows, columns) < 1 << 31
-    assert blas._rows_step(rows, columns, 8 * columns, 8) == (columns if fits else 0)
+    found = numba.njit(blas_code._rows_step.py_func)(rows, columns, 8 * columns, 8)
+    assert found == (columns if fits else 0)

@@ -20,14 +20,14 @@ from tapegrad.transform.syntax import subtree
 
 # derivatives of products, by their arguments
 _PRODUCTS: dict[str, Callable[..., str]] = {
-    "dot_22_vjp_x": lambda x_bar, y, g: f"runtime.add_product({x_bar}, {g}, {y}.T)",
-    "dot_22_vjp_y": lambda x, y_bar, g: f"runtime.add_product({y_bar}, {x}.T, {g})",
-    "dot_12_vjp_x": lambda x_bar, y, g: f"runtime.add_matrix_vector({x_bar}, {y}, {g})",
-    "dot_21_vjp_y": lambda x, y_bar, g: f"runtime.add_matrix_vector({y_bar}, {x}.T, {g})",
-    "stacked_product_vjp_x": lambda x_bar, y, g: f"runtime.add_products_nt({x_bar}, {g}, {y})",
-    "stacked_product_vjp_y": lambda x, y_bar, g: f"runtime.add_products_tn({y_bar}, {x}, {g})",
-    "stacked_product_t_vjp_x": lambda x_bar, y, g: f"runtime.add_products({x_bar}, {g}, {y})",
-    "stacked_product_t_vjp_y": lambda x, y_bar, g: f"runtime.add_products_tn({y_bar}, {g}, {x})",
+    "dot_22_vjp_x": lambda x_bar, y, g: f"runtime.add_product_nt({x_bar}, {g}, {y})",
+    "dot_22_vjp_y": lambda x, y_bar, g: f"runtime.add_product_tn({y_bar}, {x}, {g})",
+    "dot_12_vjp_x": lambda x_bar, y, g: f"runtime.add_product({x_bar}, {y}, {g})",
+    "dot_21_vjp_y": lambda x, y_bar, g: f"runtime.add_product_tn({y_bar}, {x}, {g})",
+    "stacked_product_vjp_x": lambda x_bar, y, g: f"runtime.add_product_nt({x_bar}, {g}, {y})",
+    "stacked_product_vjp_y": lambda x, y_bar, g: f"runtime.add_product_tn({y_bar}, {x}, {g})",
+    "stacked_product_t_vjp_x": lambda x_bar, y, g: f"runtime.add_product({x_bar}, {g}, {y})",
+    "stacked_product_t_vjp_y": lambda x, y_bar, g: f"runtime.add_product_tn({y_bar}, {g}, {x})",
 }
 _OF_INTEGERS = {"max": "runtime.larger", "min": "runtime.smaller"}
 _OF_SHAPES = {"np.empty": "runtime.empty", "np.zeros": "runtime.zeros"}

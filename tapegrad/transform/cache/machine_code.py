@@ -154,6 +154,10 @@ def as_inner(dispatcher: Any) -> Any:
     return dispatcher
 
 
+# numba would take them over from the function that happens to call one first
+_OWN_OPTIONS = {"error_model": "numpy", "fastmath": False, "forceinline": False}
+
+
 def jit(function: Callable[..., Any], **options: Any) -> Any:
     """Compile a function of this package with numba, for compiled code; cache its machine code."""
     made = uncached(function, **options)
@@ -163,7 +167,7 @@ def jit(function: Callable[..., Any], **options: Any) -> Any:
 
 def uncached(function: Callable[..., Any], **options: Any) -> Any:
     """Compile a function of this package that is on disk only as part of its callers."""
-    made = as_inner(numba.njit(error_model="numpy", **options)(function))
+    made = as_inner(numba.njit(**{**_OWN_OPTIONS, **options})(function))
     use_pipeline(made)
     return made
 

@@ -3,7 +3,7 @@
 # mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
-from tapegrad.transform.blas import add_products, add_products_nt
+from tapegrad.transform.blas import add_product, add_product_nt
 from tapegrad.transform.cache.machine_code import jit
 from tapegrad.transform.rules.array_specs import declare, derivative, named_function
 from tapegrad.transform.rules.linear_algebra import add_product_22
@@ -18,7 +18,7 @@ declare("stacked_product_t", "x", "y", linear=("x", "y"), value="stacked_product
 def stacked_product(x, y):
     """Return the products of the matrices of two stacks of floats."""
     out = zeros((x.shape[0], x.shape[1], y.shape[2]))
-    add_products(out, x, y)
+    add_product(out, x, y)
     return out
 
 
@@ -39,7 +39,7 @@ def stacked_product_vjp_y(x, y_bar, g):
 def stacked_product_t(x, y):
     """Return the products of the matrices of a stack with the transposes of those of another."""
     out = zeros((x.shape[0], x.shape[1], y.shape[1]))
-    add_products_nt(out, x, y)
+    add_product_nt(out, x, y)
     return out
 
 

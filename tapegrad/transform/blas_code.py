@@ -1,0 +1,242 @@
+"""The functions that add products of floats (`tapegrad.transform.blas`), as compiled code.
+
+BLAS takes matrices whose rows, or columns, are contiguous, at any distance from each other. The
+functions are those through which numba's ``np.dot`` calls the BLAS of SciPy. Of other matrices it
+takes copies. Loops do what is short, and what BLAS cannot.
+"""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+from __future__ import annotations
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numba.np import linalg
+
+from tapegrad.kernels.intrinsics import c_function, f8_pointer, i8_pointer, load, store
+from tapegrad.kernels.llvm.pipeline import Pipeline
+from tapegrad.kernels.native import NO_WRAPPERS
+from tapegrad.transform.blas import COUNT, FEW, IN_LOOPS, OUT, X, Y
+
+jit = njit(**NO_WRAPPERS, error_model="numpy", pipeline_class=Pipeline)
+
+_SIZE = 8  # bytes of a float
+_MOST = (1 << 31) - 1  # the largest integer that BLAS takes
+
+_INT, _CHAR, _WORD = ir.IntType(32), ir.IntType(8), ir.IntType(64)
+_POINTER = _CHAR.as_pointer()
+
+_malloc = c_function("malloc", "address", "size")
+_free = c_function("free", "nothing", "address")
+
+
+def _function_of_blas(name: str, pattern: str):
+    """Return an intrinsic that calls a function of BLAS for float64; its result is 0.
+
+    Without SciPy it is -1, and nothing is called.
+
+    Parameters
+    ----------
+    name
+        The name that numba gives it.
+    pattern
+        Its parameters after the kind of numbers: ``t`` (whether a factor is transposed), ``i`` (an
+        integer), ``p`` (an address), ``1`` (the factors of the product and of what it is added to).
+    """
+    kinds = {"t": _CHAR, "i": _WORD, "p": _POINTER, "1": _POINTER}
+    taken = [letter for letter in pattern if letter != "1"]
+
+    @intrinsic
+    def call(typingctx, given):
+        has_blas = _has_blas()
+
+        def codegen(context, builder, signature, args):
+            if not has_blas:
+                return ir.Constant(_WORD, -1)
+            values = iter(cgutils.unpack_tuple(builder, args[0], len(taken)))
+            one = cgutils.alloca_once_value(builder, ir.Constant(ir.DoubleType(), 1.0))
+            found = [ir.Constant(_CHAR, ord("d"))]
+            for letter in pattern:
+                if letter == "1":
+                    found.append(builder.bitcast(one, _POINTER))
+                elif letter == "p":
+                    found.append(builder.inttoptr(next(values), _POINTER))
+                elif letter == "t":
+                    letters = (ir.Constant(_CHAR, ord(text)) for text in "tn")
+                    is_turned = builder.trunc(next(values), ir.IntType(1))
+                    found.append(builder.select(is_turned, *letters))
+                else:
+                    found.append(next(values))
+            kind = ir.FunctionType(_INT, [_CHAR, *(kinds[letter] for letter in pattern)])
+            function = cgutils.get_or_insert_function(builder.module, kind, name)
+            return builder.sext(builder.call(function, found), _WORD)
+
+        return types.int64(types.UniTuple(types.int64, len(taken))), codegen
+
+    return call
+
+
+def _has_blas() -> bool:
+    """Whether numba finds the BLAS of SciPy."""
+    try:
+        linalg.ensure_blas()
+    except ImportError:  # SciPy is not installed
+        return False
+    return True
+
+
+_gemm = _function_of_blas("numba_xxgemm", "ttiii1pipi1pi")
+_gemv = _function_of_blas("numba_xxgemv", "tii1pip1p")
+
+
+@jit
+def _read(address, k):
+    """Return element k of the floats that begin at an address."""
+    return load(f8_pointer(address), k)
+
+
+@jit
+def _write(address, k, value):
+    """Write element k of the floats that begin at an address."""
+    store(f8_pointer(address), k, value)
+
+
+@jit
+def _rows_step(rows, columns, down, right):
+    """Return how many floats there are from row to row; 0 if BLAS does not take such a matrix."""
+    step = columns if rows == 1 else down // _SIZE
+    is_in_pieces = right != _SIZE and columns > 1
+    if is_in_pieces or step < columns or rows > _MOST or step > _MOST:
+        return 0
+    return step if rows == 1 or down % _SIZE == 0 else 0
+
+
+@jit
+def _as_factor(rows, columns, down, right):
+    """Return whether a matrix is transposed in memory, and the step of BLAS: 0 if it has none."""
+    step = _rows_step(rows, columns, down, right)
+    if step:
+        return 0, step
+    return 1, _rows_step(columns, rows, right, down)
+
+
+# -- copies ----------------------------------------------------------------------------------------
+
+
+@jit
+def _copy(to, x):
+    """Copy a matrix to memory, row by row; return what the copy is as a matrix."""
+    address, rows, columns, down, right = x
+    for i in range(rows):
+        for j in range(columns):
+            _write(to, i * columns + j, _read(address + i * down + j * right, 0))
+    return to, rows, columns, columns * _SIZE, np.int64(_SIZE)  # of one type, as other matrices are
+
+
+@jit
+def _copy_back(x, of):
+    """Copy to a matrix what `_copy` made of it."""
+    address, rows, columns, down, right = x
+    for i in range(rows):
+        for j in range(columns):
+            _write(address + i * down + j * right, 0, _read(of, i * columns + j))
+
+
+# -- products --------------------------------------------------------------------------------------
+
+
+@jit
+def _vector_by_blas(out, x, y):
+    """Add the product of a matrix and one column; return whether that was possible."""
+    to, rows, _, out_step, _ = out
+    matrix, _, terms, down, right = x
+    vector, _, _, step_of_y, _ = y
+    is_turned, step = _as_factor(rows, terms, down, right)
+    if step == 0 or out_step != _SIZE or step_of_y != _SIZE:
+        return False
+    if is_turned:
+        return _gemv((0, rows, terms, matrix, step, vector, to)) == 0
+    return _gemv((1, terms, rows, matrix, step, vector, to)) == 0
+
+
+@jit
+def _by_blas(out, x, y):
+    """Add the product of two matrices; return whether that was possible."""
+    to, rows, columns, out_down, out_right = out
+    left, _, terms, left_down, left_right = x
+    right, _, _, right_down, right_right = y
+    if columns == 1 and _vector_by_blas(out, x, y):
+        return True
+    out_turned, out_step = _as_factor(rows, columns, out_down, out_right)
+    left_turned, left_step = _as_factor(rows, terms, left_down, left_right)
+    right_turned, right_step = _as_factor(terms, columns, right_down, right_right)
+    if out_step == 0 or left_step == 0 or right_step == 0:
+        return False
+    # BLAS counts along columns first: of what lies in rows it sees the transpose
+    if out_turned:
+        turned = 1 - left_turned, 1 - right_turned
+        factors = rows, columns, terms, left, left_step, right, right_step
+    else:
+        turned = right_turned, left_turned
+        factors = columns, rows, terms, right, right_step, left, left_step
+    return _gemm(turned + factors + (to, out_step)) == 0
+
+
+@jit
+def _by_blas_of_copies(out, x, y):
+    """Add the product of two matrices; return whether that was possible."""
+    numbers = out[1] * out[2] + x[1] * x[2] + y[1] * y[2]
+    memory = _malloc((numbers * _SIZE,))
+    if memory == 0:
+        return False
+    left = memory + out[1] * out[2] * _SIZE
+    right = left + x[1] * x[2] * _SIZE
+    is_added = _by_blas(_copy(memory, out), _copy(left, x), _copy(right, y))
+    if is_added:
+        _copy_back(out, memory)
+    _free((memory,))
+    return is_added
+
+
+@jit
+def _in_loops(out, x, y):
+    """Add the product of two matrices."""
+    to, rows, columns, out_down, out_right = out
+    left, _, terms, left_down, left_right = x
+    right, _, _, right_down, right_right = y
+    are_rows = out_right == _SIZE and right_right == _SIZE
+    for i in range(rows):
+        row = to + i * out_down
+        for k in range(terms):
+            factor = _read(left + i * left_down + k * left_right, 0)
+            other = right + k * right_down
+            if are_rows:  # LLVM makes vectors of it
+                for j in range(columns):
+                    _write(row, j, _read(row, j) + factor * _read(other, j))
+            else:
+                for j in range(columns):
+                    place, term = row + j * out_right, _read(other + j * right_right, 0)
+                    _write(place, 0, _read(place, 0) + factor * term)
+
+
+@jit
+def _matrix(words, place, k):
+    """Return a matrix of a stack: its address, its extents, and the distances along its axes."""
+    address = load(words, place) + k * load(words, place + 1)
+    rows, columns = load(words, place + 2), load(words, place + 3)
+    return address, rows, columns, load(words, place + 4), load(words, place + 5)
+
+
+@jit
+def add_products(request):
+    """Add products of matrices, as a request says (`tapegrad.transform.blas`)."""
+    words = i8_pointer(request)
+    for k in range(load(words, COUNT)):
+        out, x, y = _matrix(words, OUT, k), _matrix(words, X, k), _matrix(words, Y, k)
+        are_few = out[1] * out[2] * x[2] <= FEW
+        if (are_few and load(words, IN_LOOPS) != 0) or not _by_blas(out, x, y):
+            if are_few or not _by_blas_of_copies(out, x, y):
+                _in_loops(out, x, y)
+    return 0
