@@ -20,7 +20,8 @@ from tapegrad.kernels.llvm.pipeline import Pipeline
 from tapegrad.kernels.native import NO_WRAPPERS
 from tapegrad.transform.blas import COUNT, FEW, IN_LOOPS, OUT, X, Y
 
-jit = njit(**NO_WRAPPERS, error_model="numpy", pipeline_class=Pipeline)
+jit = njit(**NO_WRAPPERS, error_model="numpy", forceinline=False, pipeline_class=Pipeline)
+inlined = njit(**NO_WRAPPERS, error_model="numpy", forceinline=True, pipeline_class=Pipeline)
 
 _SIZE = 8  # bytes of a float
 _MOST = (1 << 31) - 1  # the largest integer that BLAS takes
@@ -91,13 +92,13 @@ _gemm = _function_of_blas("numba_xxgemm", "ttiii1pipi1pi")
 _gemv = _function_of_blas("numba_xxgemv", "tii1pip1p")
 
 
-@jit
+@inlined
 def _read(address, k):
     """Return element k of the floats that begin at an address."""
     return load(f8_pointer(address), k)
 
 
-@jit
+@inlined
 def _write(address, k, value):
     """Write element k of the floats that begin at an address."""
     store(f8_pointer(address), k, value)
@@ -200,7 +201,21 @@ def _by_blas_of_copies(out, x, y):
     return is_added
 
 
-@jit
+@inlined
+def _column_in_loops(out, x, y):
+    """Add the product of a matrix and one column."""
+    to, rows, _, out_down, _ = out
+    left, _, terms, left_down, left_right = x
+    right, _, _, right_down, _ = y
+    for i in range(rows):
+        total = _read(to + i * out_down, 0)
+        row = left + i * left_down
+        for k in range(terms):
+            total += _read(row + k * left_right, 0) * _read(right + k * right_down, 0)
+        _write(to + i * out_down, 0, total)
+
+
+@inlined
 def _in_loops(out, x, y):
     """Add the product of two matrices."""
     to, rows, columns, out_down, out_right = out
@@ -221,7 +236,7 @@ def _in_loops(out, x, y):
                     _write(place, 0, _read(place, 0) + factor * term)
 
 
-@jit
+@inlined
 def _matrix(words, place, k):
     """Return a matrix of a stack: its address, its extents, and the distances along its axes."""
     address = load(words, place) + k * load(words, place + 1)
@@ -236,7 +251,11 @@ def add_products(request):
     for k in range(load(words, COUNT)):
         out, x, y = _matrix(words, OUT, k), _matrix(words, X, k), _matrix(words, Y, k)
         are_few = out[1] * out[2] * x[2] <= FEW
-        if (are_few and load(words, IN_LOOPS) != 0) or not _by_blas(out, x, y):
-            if are_few or not _by_blas_of_copies(out, x, y):
-                _in_loops(out, x, y)
+        in_loops = are_few and load(words, IN_LOOPS) != 0
+        if not in_loops and not _by_blas(out, x, y):
+            in_loops = are_few or not _by_blas_of_copies(out, x, y)
+        if in_loops and out[2] == 1:
+            _column_in_loops(out, x, y)
+        elif in_loops:
+            _in_loops(out, x, y)
     return 0
