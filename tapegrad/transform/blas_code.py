@@ -104,7 +104,7 @@ def _write(address, k, value):
     store(f8_pointer(address), k, value)
 
 
-@jit
+@inlined
 def _rows_step(rows, columns, down, right):
     """Return how many floats there are from row to row; 0 if BLAS does not take such a matrix."""
     step = columns if rows == 1 else down // _SIZE
@@ -114,7 +114,7 @@ def _rows_step(rows, columns, down, right):
     return step if rows == 1 or down % _SIZE == 0 else 0
 
 
-@jit
+@inlined
 def _as_factor(rows, columns, down, right):
     """Return whether a matrix is transposed in memory, and the step of BLAS: 0 if it has none."""
     step = _rows_step(rows, columns, down, right)
@@ -148,7 +148,7 @@ def _copy_back(x, of):
 # -- products --------------------------------------------------------------------------------------
 
 
-@jit
+@inlined
 def _vector_by_blas(out, x, y):
     """Add the product of a matrix and one column; return whether that was possible."""
     to, rows, _, out_step, _ = out
@@ -162,7 +162,7 @@ def _vector_by_blas(out, x, y):
     return _gemv((1, terms, rows, matrix, step, vector, to)) == 0
 
 
-@jit
+@inlined
 def _by_blas(out, x, y):
     """Add the product of two matrices; return whether that was possible."""
     to, rows, columns, out_down, out_right = out
