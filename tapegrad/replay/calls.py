@@ -122,6 +122,8 @@ def write_call(text: Text, node: Node) -> None:
         _powers(text, node, name)
     elif node.name == "contract":
         _contraction(text, node, name)
+    elif node.name == "cumsum" and node.dtype == FLOAT and node.args[0].shape:
+        _running_sum(text, node, name)
     elif node.name == "checked_index":
         x, extent = node.args
         text.line(
@@ -164,6 +166,30 @@ def _powers(text: Text, node: Node, name: str) -> None:
 
     text.line(text.empty(name, node.shape))
     text.fill(name, node.shape, element)
+
+
+def _running_sum(text: Text, node: Node, name: str) -> None:
+    """Write cumulative sums, in the order of the elements in memory."""
+    (x,) = node.args
+    axis = node.parameters["axis"]
+    index = text.index(x.shape)
+    place, element = ", ".join(index), text.element(x, index)
+    total = text.fresh("s")
+    text.line(text.empty(name, x.shape))
+    before: dict[int, list[str]] = {}
+    if axis is None or axis % len(x.shape) == len(x.shape) - 1:
+        if axis is None or len(x.shape) == 1:
+            text.line(f"{total} = 0.0")
+        else:
+            before[len(x.shape) - 1] = [f"{total} = 0.0"]
+        own = total
+    else:
+        others = [k for k in range(len(x.shape)) if k != axis % len(x.shape)]
+        text.line(f"{total} = np.zeros({text.shape(tuple(x.shape[k] for k in others))})")
+        own = f"{total}[{', '.join(index[k] for k in others)}]"
+    text.loops(x.shape, index, [f"{own} += {element}", f"{name}[{place}] = {own}"], before)
+    if axis is None and len(x.shape) > 1:
+        text.line(f"{name} = {name}.reshape(-1)")
 
 
 def _argument(text: Text, arg: Any) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 from numba.core import types
 from numba.extending import overload
 
+from tapegrad.kernels.intrinsics import index
 from tapegrad.transform.cache.machine_code import jit
 from tapegrad.transform.rules.array_specs import addition
 
@@ -174,13 +175,18 @@ def add_along(bar, axis, g):
 @addition
 def add_cumulated(bar, g):
     """Add the cotangents of cumulative sums of the elements in row-major order."""
-    flat = g.flatten()
-    total = np.zeros(bar.size, bar.dtype)
-    found = 0.0
-    for k in range(bar.size - 1, -1, -1):
-        found += flat[k]
-        total[k] = found
+    total = g.flatten()
+    cumulate_backwards(total, 0, total.size)
     bar += total.reshape(bar.shape)
+
+
+@jit
+def cumulate_backwards(x, start, end):
+    """Replace elements of a vector by the sums of those from them on, up to an end."""
+    found = 0.0
+    for k in range(end - 1, start - 1, -1):
+        found += x[index(k)]
+        x[index(k)] = found
 
 
 @addition
@@ -191,7 +197,10 @@ def add_cumulated_along(bar, axis, g):
     inner = 1
     for k in range(axis % bar.ndim + 1, bar.ndim):
         inner *= bar.shape[k]
-    for k in range(bar.size - 1, -1, -1):
-        if k // inner % size < size - 1:
-            total[k] += total[k + inner]
+    for start in range(0, total.size, max(size * inner, 1)):
+        if inner == 1:
+            cumulate_backwards(total, start, start + size)
+        else:
+            for place in range(start + (size - 1) * inner - 1, start - 1, -1):
+                total[index(place)] += total[index(place + inner)]
     bar += total.reshape(bar.shape)
