@@ -41,8 +41,10 @@ from tapegrad.eager.modes import MODE
 from tapegrad.eager.numeric import NAMESPACES
 from tapegrad.eager.tensor import Tensor
 from tapegrad.kernels import native
+from tapegrad.ops.array_kinds import ArrayOp
 from tapegrad.ops.composite import declarations
 from tapegrad.ops.kinds import Elementwise
+from tapegrad.ops.shape import astype, unbroadcast
 from tapegrad.transform.kinds import is_array, is_real
 
 Kind = tuple[str, int]  # the dtype and the number of dimensions of a value
@@ -84,7 +86,9 @@ def _function(path: str) -> Callable[..., Any]:
     if inner:
         mode, number = last
         of = _function(repr(tuple(inner)))
-        return _vjp(of, number) if mode == "vjp" else _jvp(of, number)
+        if mode == "jvp":
+            return _jvp(of, number)
+        return _by_rule(inner[0], number, _vjp(of, number)) if len(inner) == 1 else _vjp(of, number)
     dotted, arguments = last
     called = _called(dotted)
 
@@ -137,6 +141,48 @@ def _vjp(of: Callable[..., Any], number: int) -> Callable[..., Any]:
         return _gradient(of(*values), values[number], g, given)
 
     return function
+
+
+def _by_rule(call: Any, number: int, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the vjp of a call; that of an op, of constants, does not compute the value again.
+
+    Parameters
+    ----------
+    call
+        The name of the function, and its arguments.
+    number
+        The value whose cotangent is computed.
+    otherwise
+        The vjp of all other calls.
+    """
+    dotted, arguments = call
+    op = _ops_of_arrays().get(dotted)
+    names = [name for name, *constant in arguments if not constant]
+    if op is None or names[number] not in op.rules or not {*names} <= {*op.arguments}:
+        return otherwise
+    constants = {name: constant[0] for name, *constant in arguments if constant}
+
+    def function(*given: Any) -> Any:
+        if not all(isinstance(value, Tensor) and _is_constant(value) for value in given):
+            return otherwise(*given)
+        *values, z, g = given
+        shapes = {f"{name}_shape": value.shape for name, value in zip(names, values, strict=True)}
+        read = constants | shapes | dict(zip(names, values, strict=True)) | {"z": z}
+        found = op.cotangent(names[number], g, read)
+        return astype(unbroadcast(found, values[number].shape), values[number].dtype)
+
+    return function
+
+
+def _is_constant(value: Tensor) -> bool:
+    return not value.requires_grad and value.dtype.kind == "f"
+
+
+@functools.cache
+def _ops_of_arrays() -> dict[str, ArrayOp]:
+    """Return the ops whose rules are functions of arrays, by public names."""
+    ops = (op for op in declarations().values() if isinstance(op, ArrayOp))
+    return {name: op for op in ops for name in op.names}
 
 
 def _jvp(of: Callable[..., Any], number: int) -> Callable[..., Any]:

@@ -53,12 +53,12 @@ def add_to(bar, given):
     for axis in range(bar.ndim):
         step_along(bar.shape[axis], g.shape[axis + extra])
     total = np.zeros(bar.size, bar.dtype)
-    for index in np.ndindex(g.shape):
+    for place in np.ndindex(g.shape):
         flat = 0
         for axis in range(bar.ndim):
             size = bar.shape[axis]
-            flat = flat * size + (index[axis + extra] if size > 1 else 0)
-        total[flat] += g[index]
+            flat = flat * size + (place[axis + extra] if size > 1 else 0)
+        total[flat] += g[place]
     bar += total.reshape(bar.shape)
 
 
