@@ -25,6 +25,7 @@ from tapegrad.eager.traced import NotRecordedError, RecordingError, UnknownLayou
 from tapegrad.eager.traced_calls import call
 from tapegrad.ops import (  # noqa: F401 (importing them fills the table)
     complex,
+    contractions,
     cumulative,
     devices,
     differences,

@@ -1,9 +1,8 @@
-"""Matrix products, and sums of products over any axes."""
+"""Matrix products, and those of tensors over several axes."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -14,11 +13,8 @@ from tapegrad.ops.array_kinds import bilinear
 from tapegrad.ops.batching import aligned
 from tapegrad.ops.complex import conjugated
 from tapegrad.ops.composite import composite
-from tapegrad.ops.indexing import scatter_add
 from tapegrad.ops.op import dtype_of, internal, normalize_axes, public, rank, shape_of
-from tapegrad.ops.shape import astype, broadcast_to, expand_dims, reshape, transpose, unbroadcast
-
-LETTERS = "zyxwvutsrqponmlkjihgfedcbaZYXWVUTSRQPONMLKJIHGFEDCBA"  # for unnamed axes
+from tapegrad.ops.shape import astype, expand_dims, reshape, transpose, unbroadcast
 
 
 def _matmul(x, y):
@@ -205,87 +201,3 @@ def tensordot(x, y, axes=2):
         transpose(y, (*axes_y, *free_y)), (count, math.prod(shape_of(y)[a] for a in free_y))
     )
     return reshape(matmul(left, right), out_shape)
-
-
-@internal
-@bilinear(arrays=1, of_list=True)
-def contract(operands, subscripts):
-    """Einstein summation of a list of operands, with explicit subscripts (see `einsum`)."""
-    return np.einsum(subscripts, *operands, optimize=len(operands) > 2)
-
-
-@contract.vjp("operands")
-def _(g, operands, subscripts):
-    inputs, output = subscripts.split("->")
-    terms = inputs.split(",")
-    cotangents = []
-    for k, term in enumerate(terms):
-        others = [conjugated(operand) for j, operand in enumerate(operands) if j != k]
-        other_terms = [t for j, t in enumerate(terms) if j != k]
-        sizes = dict(zip(term, shape_of(operands[k]), strict=True))
-        known = output + "".join(other_terms)
-        found = contract(
-            [g, *others],
-            ",".join([output, *other_terms]) + "->" + "".join(c for c in sizes if c in known),
-        )
-        # an axis of length 1 may have been broadcast, and an index that only this term has was
-        # summed, so that all of its elements get the same cotangent
-        dims = dict(zip((c for c in sizes if c in known), shape_of(found), strict=True))
-        found = reshape(found, tuple(dims.get(c, 1) for c in sizes))
-        found = unbroadcast(found, tuple(1 if n == 1 else dims.get(c, 1) for c, n in sizes.items()))
-        found = broadcast_to(found, tuple(sizes.values()))
-        if len(sizes) < len(term):  # a repeated index in the term reads a diagonal
-            open_index = np.ix_(*(np.arange(n) for n in sizes.values()))
-            place = dict(zip(sizes, open_index, strict=True))
-            found = scatter_add(found, shape_of(operands[k]), tuple(place[c] for c in term))
-        cotangents.append(found)
-    return cotangents
-
-
-@contract.batching
-def _(operands, subscripts, batched):
-    inputs, output = subscripts.split("->")
-    letter = next(c for c in LETTERS if c not in subscripts)
-    terms = [letter * on + term for term, on in zip(inputs.split(","), batched[0], strict=True)]
-    return contract(operands, f"{','.join(terms)}->{letter}{output}")
-
-
-@composite
-def einsum(subscripts, *operands, optimize=None):
-    """Einstein summation, with explicit or implicit output and ellipses.
-
-    `optimize` is accepted and ignored: more than two operands are always contracted in pairs.
-    """
-    return contract(list(operands), _explicit(subscripts, operands))
-
-
-def _explicit(subscripts: str, operands: tuple[Any, ...]) -> str:
-    """Return subscripts with an explicit output and without ellipses."""
-    text = subscripts.replace(" ", "")
-    inputs, arrow, output = text.partition("->")
-    terms = inputs.split(",")
-    if len(terms) != len(operands):
-        raise ValueError(
-            f"einsum: {len(terms)} terms in {subscripts!r} for {len(operands)} operands"
-        )
-    free = [c for c in LETTERS if c not in text]
-    longest = 0
-    for k, (term, operand) in enumerate(zip(terms, operands, strict=True)):
-        if "..." in term:
-            count = rank(operand) - (len(term) - 3)
-            longest = max(longest, count)
-            terms[k] = term.replace("...", "".join(free[:count][::-1]))
-        if len(terms[k]) != rank(operand):
-            raise ValueError(
-                f"einsum: term {term!r} has {len(terms[k])} indices for an operand of "
-                f"{rank(operand)} dimensions"
-            )
-    dots = "".join(free[:longest][::-1])
-    if arrow:
-        output = output.replace("...", dots)
-    else:
-        counts = "".join(terms)
-        output = dots + "".join(
-            sorted(c for c in set(counts) if counts.count(c) == 1 and c not in dots)
-        )
-    return ",".join(terms) + "->" + output

@@ -259,7 +259,7 @@ def _contraction(text: Text, node: Node, name: str) -> None:
         for i, extent in zip(term, factor.shape, strict=True):
             extents[i] = extents.get(i, 1) if extent == 1 else extent
     shape = tuple(extents.values())
-    if int(np.prod(shape)) > _MOST_TERMS:
+    if int(np.prod(shape)) > _MOST_TERMS and not _is_sum_of_products(terms, out):
         raise NotRecordedError("a contraction of many terms, which has faster ways than loops")
     at = dict(zip(extents, text.index(shape), strict=True))
     product = " * ".join(
@@ -278,6 +278,11 @@ def _contraction(text: Text, node: Node, name: str) -> None:
         text.line(f"{total} = 0.0")
     before, after = {len(out): [f"{total} = 0.0"]}, {len(out): [f"{target} = {total}"]}
     text.loops(shape, index, [f"{total} += {product}"], before, after)
+
+
+def _is_sum_of_products(terms: list[str], out: str) -> bool:
+    """Whether there is no faster way than a product for each element of one of the factors."""
+    return len(terms) < 3 and any({*term} == {*out}.union(*terms) for term in terms)
 
 
 # -- assignments -----------------------------------------------------------------------------------

@@ -6,9 +6,8 @@ import math
 import numpy as np
 import pytest
 import scipy.linalg
+from agreement import agree, array_of, check, data
 from declared import declared_in
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import tapegrad as tg
 from tapegrad.eager.numeric import FUNCTIONS, NAMESPACES
@@ -16,14 +15,6 @@ from tapegrad.ops import linalg as linalg_module
 from tapegrad.ops import norms, products
 
 BATCHES = [(), (1,), (2,), (2, 3), (0,)]
-
-
-def array_of(tensor):
-    return tensor.detach().numpy()
-
-
-def data(*shape, seed=0):
-    return np.random.default_rng(seed).uniform(-1, 1, shape)
 
 
 def regular(*batch, n=3, seed=0):
@@ -35,23 +26,6 @@ def positive_definite(x):
     return x @ x.mT + 2 * np.eye(x.shape[-1])
 
 
-def agree(found, expected):
-    expected = np.asarray(expected)
-    assert found.shape == expected.shape
-    np.testing.assert_allclose(array_of(found), expected, rtol=1e-9, atol=1e-11)
-
-
-def check(f, *args, order=2):
-    if all(a.size for a in args):
-        tg.testing.check_grads(f, list(args), order=order)
-        return
-    tensors = [tg.tensor(a, requires_grad=True) for a in args]
-    out = f(*tensors)
-    for g, a in zip(tg.autograd.grad(out, tensors, np.ones(out.shape)), args, strict=True):
-        assert g.shape == a.shape
-        assert not array_of(g).any()
-
-
 TESTED = {
     "matmul",
     "dot",
@@ -61,8 +35,6 @@ TESTED = {
     "outer",
     "kron",
     "tensordot",
-    "contract",
-    "einsum",
     "inv",
     "solve",
     "solve_triangular",
@@ -179,75 +151,6 @@ def test_product(name, a, b, kwargs):
     check(lambda u, v: call(u, v, **kwargs), x, y)
 
 
-EINSUMS = [
-    ("i,i->", [(3,), (3,)]),
-    ("i,i", [(3,), (3,)]),
-    ("ij,jk->ik", [(2, 3), (3, 4)]),
-    ("ij,jk", [(2, 3), (3, 4)]),
-    ("ij,jk->ki", [(2, 3), (3, 4)]),
-    ("ji", [(2, 3)]),
-    ("ij->", [(2, 3)]),
-    ("ij->j", [(2, 3)]),
-    ("ii->", [(3, 3)]),
-    ("ii", [(3, 3)]),
-    ("ii->i", [(3, 3)]),
-    ("iij->j", [(3, 3, 2)]),
-    ("iji->ij", [(3, 2, 3)]),
-    ("iii->i", [(2, 2, 2)]),
-    ("ii,ij->j", [(3, 3), (3, 2)]),
-    ("ij,k->k", [(2, 3), (4,)]),
-    ("i,j->ij", [(2,), (3,)]),
-    ("ij,ij->ij", [(2, 3), (2, 3)]),
-    ("bij,bjk->bik", [(2, 2, 3), (2, 3, 2)]),
-    ("ij,jk,kl->il", [(2, 3), (3, 2), (2, 4)]),
-    ("i,ij,j->", [(2,), (2, 3), (3,)]),
-    ("i,i,i->i", [(2,), (2,), (2,)]),
-    ("...ij,...jk->...ik", [(5, 2, 3), (5, 3, 2)]),
-    ("...ij,jk", [(5, 2, 3), (3, 2)]),
-    ("...i,i...->...", [(2, 3), (3, 2)]),
-    ("i...->...", [(2, 3, 4)]),
-    ("i...->i...", [(2,)]),
-    ("...,...->...", [(2, 3), (3,)]),
-    ("...,...", [(2, 3), (2, 1)]),
-    ("...i,...i->...i", [(1, 3), (2, 3)]),
-    ("ij,ij->ij", [(1, 3), (2, 3)]),
-    ("ij,ij->", [(2, 1), (2, 3)]),
-    (",->", [(), ()]),
-    (",i->i", [(), (3,)]),
-    ("->", [()]),
-    (" i j , j k -> i k ", [(2, 3), (3, 2)]),
-    ("Ab,bA->A", [(2, 3), (3, 2)]),
-    ("ij,jk->ik", [(2, 0), (0, 3)]),
-]
-
-
-@pytest.mark.parametrize(("subscripts", "shapes"), EINSUMS)
-def test_einsum(subscripts, shapes):
-    arrays = [data(*shape, seed=k) for k, shape in enumerate(shapes)]
-    agree(tg.einsum(subscripts, *arrays), np.einsum(subscripts, *arrays))
-    agree(tg.einsum(subscripts, *arrays, optimize=True), np.einsum(subscripts, *arrays))
-    check(lambda *v: tg.einsum(subscripts, *v), *arrays)
-
-
-@st.composite
-def einsums(draw):
-    sizes = {c: draw(st.integers(1, 3)) for c in "abcd"}
-    terms = draw(st.lists(st.text("abcd", max_size=3), min_size=1, max_size=3))
-    used = sorted(set("".join(terms)))
-    output = draw(st.permutations(used))[: draw(st.integers(0, len(used)))]
-    shapes = [tuple(sizes[c] for c in term) for term in terms]
-    return ",".join(terms) + "->" + "".join(output), shapes
-
-
-@given(einsums())
-@settings(max_examples=120, deadline=None)
-def test_any_einsum(case):
-    subscripts, shapes = case
-    arrays = [data(*shape, seed=k) for k, shape in enumerate(shapes)]
-    agree(tg.einsum(subscripts, *arrays), np.einsum(subscripts, *arrays))
-    check(lambda *v: tg.einsum(subscripts, *v), *arrays)
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex128, np.int64])
 @pytest.mark.parametrize("batch", [(40, 40), (1, 40), (40, 1), (1, 1)])
 @pytest.mark.parametrize(("rows", "columns"), [(20, 9), (2, 40), (40, 1), (3, 3), (60, 50)])
@@ -260,26 +163,6 @@ def test_outer_products(dtype, batch, rows, columns):
         found, expected = products.matmul(x, y), x * y
     assert found.dtype == dtype
     np.testing.assert_array_equal(found, expected)
-
-
-def test_einsum_of_the_same_tensor_twice():
-    check(lambda v: tg.einsum("ij,kj,jl->il", v, v, v), data(3, 3))
-
-
-@pytest.mark.parametrize(
-    ("subscripts", "shapes", "match"),
-    [
-        ("ij,jk->ik", [(2, 3)], "einsum"),
-        ("ij->i", [(2, 3, 4)], "einsum.*ij"),
-        ("ij,jk->ik", [(2, 3), (4, 2)], "dimension|shape|broadcast"),
-        ("ij->k", [(2, 3)], "output|k"),
-        ("ij->ii", [(2, 3)], "output|i"),
-        ("i1->i", [(2, 3)], "subscript|1"),
-    ],
-)
-def test_bad_einsum(subscripts, shapes, match):
-    with pytest.raises(ValueError, match=match):
-        tg.einsum(subscripts, *[tg.tensor(data(*s), requires_grad=True) for s in shapes])
 
 
 # -- systems of equations --------------------------------------------------------------------------

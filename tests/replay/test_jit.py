@@ -490,6 +490,22 @@ class TestDerivatives:
         found, expected = (tg.value_and_grad(g, numbers)(*arrays) for g in (tg.jit(f), f))
         assert_equal(found, expected)
 
+    @pytest.mark.parametrize("subscripts", ["ij,kj->ik", "ij,jk,ki->", "ij,ij->i", "aij,ajk->aik"])
+    def test_large_contractions(self, subscripts):
+        count = subscripts.count(",") + 1
+        shape = (6, 40, 40) if "a" in subscripts else (500, 500) if count == 2 else (40, 40)
+        arrays = list(np.random.default_rng(0).normal(size=(count, *shape)))
+
+        def f(*arrays):
+            return tg.sum(tg.sin(tg.einsum(subscripts, *arrays) / 100.0))
+
+        text = how(f, *arrays)
+        assert "tg." not in text
+        assert ("np.dot" in text or "stacked_product" in text) == (subscripts != "ij,ij->i")
+        numbers = tuple(range(count))
+        found, expected = (tg.value_and_grad(g, numbers)(*arrays) for g in (tg.jit(f), f))
+        assert_equal(found, expected)
+
     def test_gradients_of_arrays(self):
         f = tg.jit(loss)
         for argnums in (0, 1, (0, 1), (1, 0), -1, [0]):
