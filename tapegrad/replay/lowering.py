@@ -36,6 +36,8 @@ def lowered(recorded: list[Node]) -> tuple[list[Node], dict[Node, Node]]:
             node.args = _with_numbers(node)
         if node.name == "logsumexp" and _is_of_floats(node):
             nodes += _logsumexp(node)
+        elif node.name == "euclidean_norm" and _is_of_floats(node):
+            nodes += _euclidean_norm(node)
         elif are_few and _has_few_terms(node):
             nodes += _product(node)
         elif node.name == "product" and all(isinstance(x, Node) for x in node.args):
@@ -193,6 +195,21 @@ def _logsumexp(node: Node) -> list[Node]:
     found.append(_mapped("log", shape, found[-1]))
     found.append(_mapped("add", shape, found[-1], shift))
     return found
+
+
+def _euclidean_norm(node: Node) -> list[Node]:
+    """Return the values of ``sqrt(sum(x * x))``; at 0 the derivatives are 0."""
+    (x,) = node.args
+    named = {"axis": axes_of(node), "keepdims": node.parameters["keepdims"]}
+    square = _mapped("square", x.shape, x)
+    total = Node("sum", _of(node.shape, x.dtype), (square,), named, TABLE["sum"])
+    is_zero = Node("equal", _of(node.shape, BOOLEAN), (total, 0.0))
+    positive = _mapped("where", node.shape, is_zero, 1.0, total)
+    root = _mapped("sqrt", node.shape, positive)
+    return [
+        *(square, total, is_zero, positive, root),
+        _mapped("where", node.shape, is_zero, 0.0, root),
+    ]
 
 
 def _of(shape: tuple[int, ...], dtype: np.dtype) -> Any:
