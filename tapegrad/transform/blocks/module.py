@@ -15,6 +15,7 @@ from tapegrad.transform.blocks import sizes
 from tapegrad.transform.blocks.additions_of_zero import leave_out_zeros
 from tapegrad.transform.blocks.faster_calls import has_products, make_faster
 from tapegrad.transform.blocks.holding import Flow, Holding
+from tapegrad.transform.blocks.invariants import move_out_invariants
 from tapegrad.transform.blocks.iteration import Iteration
 from tapegrad.transform.blocks.last_changes import begin_at_last_changes
 from tapegrad.transform.blocks.loop_code import LoopCode
@@ -138,6 +139,7 @@ class Module:
         more = {name: facts.kind(origin) for name, origin in renamed.items()}
         self._facts[function.name] = replace(facts, kinds={**facts.kinds, **more})
         write_extents(tree, self._facts[function.name])
+        move_out_invariants(tree, self._facts[function.name])
         self._fresh[function.name] = unused_in(tree)
         return tree
 

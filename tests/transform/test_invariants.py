@@ -1,0 +1,78 @@
+"""Indices that do not change in a loop are computed before it: inner loops are vectorized then."""
+
+import numba
+import numpy as np
+import pytest
+
+import tapegrad as tg
+from tapegrad.testing import check_grads
+
+
+@tg.njit
+def stencil(x, w):
+    total = 0.0
+    for i in range(x.shape[0] - 2):
+        for j in range(x.shape[1] - 2):
+            s = 0.0
+            for k in range(3):
+                s += w[k, 0] * x[i + k, j] + w[k, 1] * x[i + k, j + 1] + w[k, 2] * x[i + k, j + 2]
+            total += np.tanh(s)
+    return total
+
+
+@tg.njit
+def diagonals(x):
+    total = 0.0
+    for i in range(x.shape[0] - 2):
+        for j in range(x.shape[1] - 2):
+            up, down = i + 1, i + 2
+            total += np.tanh(x[i, j] + 2.0 * x[up, j + 1] * x[down, j + 2] + x[down, j])
+    return total
+
+
+@tg.njit
+def last_index(x):
+    n = x.shape[0] - 3
+    k = 2
+    total = 0.0
+    for i in range(n):
+        total += x[k, i]  # of the iteration before
+        for j in range(n - 1):
+            k = i + 1
+            total += x[k, j] * x[k, j + 1] * k
+    return total * x[k, 0]
+
+
+@tg.njit
+def in_a_branch(x):
+    n = x.shape[0] - 3
+    total = 0.0
+    for i in range(n):
+        for j in range(n):
+            k = i + 1
+            if x[i, j] > 0.0:
+                k = i + 2
+            total += np.sin(x[k, j] * x[i, j])
+    return total
+
+
+@pytest.mark.parametrize("columns", [3, 4, 12, 300])
+def test_gradients(columns):
+    x = np.random.default_rng(0).normal(size=(6, columns))
+    w = np.random.default_rng(1).normal(size=(3, 3))
+    check_grads(stencil, [x, w])
+    check_grads(diagonals, [x])
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 4])
+def test_names_that_keep_their_values(n):
+    x = np.random.default_rng(2).normal(size=(n + 3, n + 3))
+    check_grads(last_index, [x])
+    check_grads(in_a_branch, [x])
+
+
+def test_loops_over_rows_beside_each_other_are_vectorized():
+    source = tg.grad(diagonals).source((numba.types.Array(numba.float64, 2, "C"),))
+    faster = source.split("# versions that run faster")[1]
+    assert "runtime.block" in faster
+    assert "vector_math.tanh" in faster
