@@ -160,7 +160,7 @@ def _by_rule(call: Any, number: int, otherwise: Callable[..., Any]) -> Callable[
     names = [name for name, *constant in arguments if not constant]
     if op is None or names[number] not in op.rules or not {*names} <= {*op.arguments}:
         return otherwise
-    constants = {name: constant[0] for name, *constant in arguments if constant}
+    constants = op.parameters | {name: constant[0] for name, *constant in arguments if constant}
 
     def function(*given: Any) -> Any:
         if not all(isinstance(value, Tensor) and _is_constant(value) for value in given):

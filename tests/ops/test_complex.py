@@ -16,6 +16,7 @@ import tapegrad as tg
 from tapegrad.autograd import gradcheck, gradgradcheck
 from tapegrad.eager.numeric import ALIASES, FUNCTIONS, PASSIVE, PUBLIC
 from tapegrad.ops import (
+    contractions,
     fourier,
     linalg,
     matrix_functions,
@@ -227,6 +228,7 @@ TESTED_ELSEWHERE = (
     norms,
     matrix_functions,
     polynomials,
+    contractions,
     products,
     sampling,
     scipy_special,

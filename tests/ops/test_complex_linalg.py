@@ -15,7 +15,7 @@ from declared import declared_in
 import tapegrad as tg
 from tapegrad.autograd import grad, gradcheck, gradgradcheck
 from tapegrad.eager.numeric import FUNCTIONS
-from tapegrad.ops import linalg, norms, products
+from tapegrad.ops import contractions, linalg, norms, products
 
 REAL_OF = {"complex64": "float32", "complex128": "float64"}
 BATCHES = [(), (2,), (0,)]
@@ -97,7 +97,7 @@ svd svdvals vector_norm matrix_norm norm
 
 def test_every_function_is_decided():
     """A new function of linear algebra needs a test with complex numbers."""
-    assert declared_in(linalg, norms, products) == set(TESTED.split())
+    assert declared_in(contractions, linalg, norms, products) == set(TESTED.split())
 
 
 # -- products --------------------------------------------------------------------------------------
@@ -142,8 +142,10 @@ EINSUMS = [
 ]
 
 
+@pytest.mark.parametrize("few", [0, contractions._FEW])  # as products of matrices, and in loops
 @pytest.mark.parametrize(("subscripts", "shapes"), EINSUMS)
-def test_einsum(subscripts, shapes):
+def test_einsum(subscripts, shapes, few, monkeypatch):
+    monkeypatch.setattr(contractions, "_FEW", few)
     for kinds in itertools.product("cf", repeat=len(shapes)):
         if "c" in kinds:
             arrays = [

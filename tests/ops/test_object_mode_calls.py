@@ -77,7 +77,7 @@ def test_value_and_derivatives(case):
             t, s = t + t.T, s + s.T
 
         def vjp(*values, k=k):
-            return run((path, ("vjp", k)), *values, z, g)
+            return run((path, ("vjp", k)), *values, run((path,), *values), g)
 
         cotangent = vjp(*values)
         assert cotangent.shape == np.shape(values[k])
