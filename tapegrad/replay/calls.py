@@ -21,6 +21,7 @@ from tapegrad.replay.forms import (
     literal,
     number,
     place_of_item,
+    place_on_diagonal,
     public_name,
 )
 from tapegrad.replay.text import Part, Text, Whole
@@ -305,14 +306,23 @@ def _assignment(text: Text, node: Node, name: str) -> None:
 def _embedding(text: Text, node: Node, name: str) -> None:
     """Write an array of zeros in which some elements are those of another one."""
     (value,) = node.args
-    parameters = node.parameters
-    if parameters["shown"].name != "getitem":
-        raise NotRecordedError(f"an array of which a {parameters['shown'].name} is given")
+    shown, parameters = node.parameters["shown"].name, node.parameters["parameters"]
+    if shown not in ("getitem", "diagonal"):
+        raise NotRecordedError(f"an array of which a {shown} is given")
     if not node.shape:
         text.names[node] = text.element(value, [])
         return
     text.line(f"{name} = np.zeros({text.shape(node.shape)}{kind_of(node)})")
-    _assign(text, name, node.shape, parameters["parameters"]["index"], value.shape, value)
+    if shown == "getitem":
+        _assign(text, name, node.shape, parameters["index"], value.shape, value)
+    else:
+        rank = len(node.shape)
+        text.fill(
+            name,
+            value.shape,
+            lambda at: text.element(value, at),
+            lambda at: place_on_diagonal(rank, parameters, at),
+        )
 
 
 def _assign(

@@ -61,6 +61,7 @@ _VIEWS = (
     "transpose",
     "matrix_transpose",
     "broadcast_to",
+    "diagonal",
     "gather",
     "reshape",
 )
@@ -291,8 +292,20 @@ def place_in_base(node: Node, index: list[str]) -> list[Any]:
         return [*index[:-2], index[-1], index[-2]]
     if node.name == "broadcast_to":
         return aligned(shape, index)
+    if node.name == "diagonal":
+        return place_on_diagonal(len(shape), node.parameters, index)
     given = node.args[1] if node.name == "item_at" else node.parameters["index"]
     return place_of_item(shape, given, index)
+
+
+def place_on_diagonal(rank: int, parameters: dict[str, Any], index: list[str]) -> list[str]:
+    """Return the index in an array of an element of its diagonals, which are the last axis."""
+    *others, at = index
+    row, column = parameters["axis1"] % rank, parameters["axis2"] % rank
+    offset = parameters["offset"]
+    found = [others.pop(0) if k not in (row, column) else "" for k in range(rank)]
+    found[row], found[column] = _moved(at, max(-offset, 0), 1), _moved(at, max(offset, 0), 1)
+    return found
 
 
 def aligned(shape: tuple[int, ...], index: list[str]) -> list[str]:
