@@ -34,6 +34,7 @@ COUNT, IN_LOOPS, OUT, X, Y = 0, 1, 2, 8, 14
 
 _SYMBOL = "tapegrad_add_products"
 _WORD = ir.IntType(64)
+_ONE = _WORD(1)
 
 
 @functools.cache
@@ -73,17 +74,20 @@ def _adder(in_loops: bool = True, turned: str = ""):
     @intrinsic
     def add(typingctx, out, x, y):
         def codegen(context, builder, signature, args):
-            count, matrices = ir.Constant(_WORD, 1), []
+            count, matrices = _ONE, []
             for name, kind, value in zip("oxy", signature.args, args, strict=True):
                 array = context.make_array(kind)(context, builder, value)
                 matrices += _matrix(builder, array, name in turned)
                 if kind.ndim == 3:
                     (count, *_) = cgutils.unpack_tuple(builder, array.shape)
-            words = [count, ir.Constant(_WORD, int(in_loops)), *matrices]
+            words = [count, _WORD(int(in_loops)), *matrices]
             request = cgutils.alloca_once(builder, ir.ArrayType(_WORD, len(words)))
             for place, word in enumerate(words):
                 builder.store(word, cgutils.gep_inbounds(builder, request, 0, place))
-            _call(builder, builder.ptrtoint(request, _WORD))
+            done = _call(builder, builder.ptrtoint(request, _WORD))
+            with builder.if_then(builder.icmp_unsigned("!=", done, _ONE), likely=False):
+                error = "a product of matrices was not computed, for the reason that was printed"
+                context.call_conv.return_user_exc(builder, RuntimeError, (error,))
             return context.get_dummy_value()
 
         return types.none(out, x, y), codegen
@@ -94,23 +98,23 @@ def _adder(in_loops: bool = True, turned: str = ""):
 def _matrix(builder: Any, array: Any, is_turned: bool) -> list[Any]:
     """Return the words of a request for an array."""
     shape, strides = (cgutils.unpack_tuple(builder, t) for t in (array.shape, array.strides))
-    step = strides[0] if len(shape) == 3 else ir.Constant(_WORD, 0)
+    step = strides[0] if len(shape) == 3 else _WORD(0)
     extents, distances = shape[-2:], strides[-2:]
     if len(shape) == 1:
-        extents, distances = [*shape, ir.Constant(_WORD, 1)], [*strides, ir.Constant(_WORD, 8)]
+        extents, distances = [*shape, _ONE], [*strides, _WORD(8)]
     if is_turned:
         extents, distances = extents[::-1], distances[::-1]
     return [builder.ptrtoint(array.data, _WORD), step, *extents, *distances]
 
 
-def _call(builder: Any, request: Any) -> None:
-    """Write a call of the function."""
+def _call(builder: Any, request: Any) -> Any:
+    """Write a call of the function; it returns 1, but 0 if the function cannot be loaded."""
     kind = ir.FunctionType(_WORD, [_WORD]).as_pointer()
     place = builder.module.globals.get(_SYMBOL)
     if place is None:
         place = cgutils.add_global_variable(builder.module, kind, _SYMBOL)
         place.linkage = "external"
-    builder.call(builder.load(place), [request])
+    return builder.call(builder.load(place), [request])
 
 
 add_product = _adder()

@@ -246,7 +246,7 @@ def _matrix(words, place, k):
 
 @jit
 def add_products(request):
-    """Add products of matrices, as a request says (`tapegrad.transform.blas`)."""
+    """Add products of matrices, as a request says (`tapegrad.transform.blas`); return 1."""
     words = i8_pointer(request)
     for k in range(load(words, COUNT)):
         out, x, y = _matrix(words, OUT, k), _matrix(words, X, k), _matrix(words, Y, k)
@@ -258,4 +258,4 @@ def add_products(request):
             _column_in_loops(out, x, y)
         elif in_loops:
             _in_loops(out, x, y)
-    return 0
+    return 1

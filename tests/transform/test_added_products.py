@@ -1,5 +1,8 @@
 """Products that BLAS adds to arrays: factors in any order in memory, and parts of larger arrays."""
 
+import subprocess
+import sys
+
 import numba
 import numpy as np
 import pytest
@@ -158,3 +161,27 @@ def test_integers_that_blas_does_not_take(rows, columns):
     fits = max(rows, columns) < 1 << 31
     found = numba.njit(blas_code._rows_step.py_func)(rows, columns, 8 * columns, 8)
     assert found == (columns if fits else 0)
+
+
+def test_a_product_that_cannot_be_computed_is_an_error(tmp_path):
+    """The function is compiled when it is called first; what then fails must not be lost."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import numpy as np, tapegrad as tg\n"
+        "from tapegrad.transform import blas\n"
+        "def fails(*args):\n"
+        "    raise OSError('no compiler')\n"
+        "blas.native.compiled = fails\n"
+        "@tg.njit\n"
+        "def f(x):\n"
+        "    return np.sum(np.dot(x, x))\n"
+        "try:\n"
+        "    print(tg.grad(f)(np.eye(3)))\n"
+        "except RuntimeError as error:\n"
+        "    print('refused:', error)\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, str(program)], capture_output=True, text=True, check=True, timeout=300
+    )
+    assert "refused: a product of matrices was not computed" in ran.stdout
+    assert "no compiler" in ran.stderr
