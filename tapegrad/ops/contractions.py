@@ -119,7 +119,8 @@ def _contraction(
     The letters of the result, and the result.
     """
     if len(operands) == 2:
-        found = _matrix_product(*operands, needed)
+        left, right = operands
+        found = _matrix_product(left, right, needed)
         if found is not None:
             letters, product = found
             if output is None or letters == output:
