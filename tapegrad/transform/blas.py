@@ -32,7 +32,7 @@ FEW = 128  # multiplications that loops do in less time than a call of BLAS
 # along the axes; distances are in bytes. Vectors are matrices of one column.
 COUNT, IN_LOOPS, OUT, X, Y = 0, 1, 2, 8, 14
 
-_SYMBOL = "tapegrad_add_products"
+_PREFIX = "tapegrad_"  # of symbols
 _WORD = ir.IntType(64)
 _ONE = _WORD(1)
 
@@ -45,16 +45,22 @@ def _sources() -> bytes:
     return b"".join(file.read_bytes() for file in files) + str(has_scipy).encode()
 
 
-def _start() -> int:
-    """Compile or load the function; return its address."""
+def _start(name: str) -> int:
+    """Compile or load a function; return its address."""
     module = "tapegrad.transform.blas_code"
-    _function.value = native.compiled(module, "add_products", "int64", 1, _sources())
-    return _function.value
+    address = native.compiled(module, name, "int64", 1, _sources())
+    _functions[name].value = address
+    return address
 
 
-# where machine code finds the address of the function: until it is called, of one that loads it
-_function = ctypes.c_int64(native.on_first_call(_start, 1))
-llvm.add_symbol(_SYMBOL, ctypes.addressof(_function))
+def _starting(name: str) -> ctypes.c_int64:
+    """Return where machine code finds a function: one that loads it until it is called."""
+    place = ctypes.c_int64(native.on_first_call(functools.partial(_start, name), 1))
+    llvm.add_symbol(_PREFIX + name, ctypes.addressof(place))
+    return place
+
+
+_functions = {name: _starting(name) for name in ("add_products", "add_products_of_copies")}
 
 
 def _adder(in_loops: bool = True, turned: str = ""):
@@ -84,7 +90,7 @@ def _adder(in_loops: bool = True, turned: str = ""):
             request = cgutils.alloca_once(builder, ir.ArrayType(_WORD, len(words)))
             for place, word in enumerate(words):
                 builder.store(word, cgutils.gep_inbounds(builder, request, 0, place))
-            done = _call(builder, builder.ptrtoint(request, _WORD))
+            done = call(builder, "add_products", builder.ptrtoint(request, _WORD))
             with builder.if_then(builder.icmp_unsigned("!=", done, _ONE), likely=False):
                 error = "a product of matrices was not computed, for the reason that was printed"
                 context.call_conv.return_user_exc(builder, RuntimeError, (error,))
@@ -107,12 +113,12 @@ def _matrix(builder: Any, array: Any, is_turned: bool) -> list[Any]:
     return [builder.ptrtoint(array.data, _WORD), step, *extents, *distances]
 
 
-def _call(builder: Any, request: Any) -> Any:
-    """Write a call of the function; it returns 1, but 0 if the function cannot be loaded."""
+def call(builder: Any, name: str, request: Any) -> Any:
+    """Write a call of a function; it returns 1, but 0 if the function cannot be loaded."""
     kind = ir.FunctionType(_WORD, [_WORD]).as_pointer()
-    place = builder.module.globals.get(_SYMBOL)
+    place = builder.module.globals.get(_PREFIX + name)
     if place is None:
-        place = cgutils.add_global_variable(builder.module, kind, _SYMBOL)
+        place = cgutils.add_global_variable(builder.module, kind, _PREFIX + name)
         place.linkage = "external"
     return builder.call(builder.load(place), [request])
 

@@ -18,6 +18,7 @@ from numba.np import linalg
 from tapegrad.kernels.intrinsics import c_function, f8_pointer, i8_pointer, load, store
 from tapegrad.kernels.llvm.pipeline import Pipeline
 from tapegrad.kernels.native import NO_WRAPPERS
+from tapegrad.transform import blas
 from tapegrad.transform.blas import COUNT, FEW, IN_LOOPS, OUT, X, Y
 
 jit = njit(**NO_WRAPPERS, error_model="numpy", forceinline=False, pipeline_class=Pipeline)
@@ -92,6 +93,16 @@ _gemm = _function_of_blas("numba_xxgemm", "ttiii1pipi1pi")
 _gemv = _function_of_blas("numba_xxgemv", "tii1pip1p")
 
 
+@intrinsic
+def _of_copies(typingctx, request):
+    """Call `add_products_of_copies`, which is compiled only then."""
+
+    def codegen(context, builder, signature, args):
+        return blas.call(builder, "add_products_of_copies", args[0])
+
+    return types.int64(types.int64), codegen
+
+
 @inlined
 def _read(address, k):
     """Return element k of the floats that begin at an address."""
@@ -121,28 +132,6 @@ def _as_factor(rows, columns, down, right):
     if step:
         return 0, step
     return 1, _rows_step(columns, rows, right, down)
-
-
-# -- copies ----------------------------------------------------------------------------------------
-
-
-@jit
-def _copy(to, x):
-    """Copy a matrix to memory, row by row; return what the copy is as a matrix."""
-    address, rows, columns, down, right = x
-    for i in range(rows):
-        for j in range(columns):
-            _write(to, i * columns + j, _read(address + i * down + j * right, 0))
-    return to, rows, columns, columns * _SIZE, np.int64(_SIZE)  # of one type, as other matrices are
-
-
-@jit
-def _copy_back(x, of):
-    """Copy to a matrix what `_copy` made of it."""
-    address, rows, columns, down, right = x
-    for i in range(rows):
-        for j in range(columns):
-            _write(address + i * down + j * right, 0, _read(of, i * columns + j))
 
 
 # -- products --------------------------------------------------------------------------------------
@@ -185,22 +174,6 @@ def _by_blas(out, x, y):
     return _gemm(turned + factors + (to, out_step)) == 0
 
 
-@jit
-def _by_blas_of_copies(out, x, y):
-    """Add the product of two matrices; return whether that was possible."""
-    numbers = out[1] * out[2] + x[1] * x[2] + y[1] * y[2]
-    memory = _malloc((numbers * _SIZE,))
-    if memory == 0:
-        return False
-    left = memory + out[1] * out[2] * _SIZE
-    right = left + x[1] * x[2] * _SIZE
-    is_added = _by_blas(_copy(memory, out), _copy(left, x), _copy(right, y))
-    if is_added:
-        _copy_back(out, memory)
-    _free((memory,))
-    return is_added
-
-
 @inlined
 def _column_in_loops(out, x, y):
     """Add the product of a matrix and one column."""
@@ -237,11 +210,18 @@ def _in_loops(out, x, y):
 
 
 @inlined
-def _matrix(words, place, k):
+def _matrix(part, k):
     """Return a matrix of a stack: its address, its extents, and the distances along its axes."""
-    address = load(words, place) + k * load(words, place + 1)
-    rows, columns = load(words, place + 2), load(words, place + 3)
-    return address, rows, columns, load(words, place + 4), load(words, place + 5)
+    words = i8_pointer(part)
+    address = load(words, 0) + k * load(words, 1)
+    return address, load(words, 2), load(words, 3), load(words, 4), load(words, 5)
+
+
+@inlined
+def _matrices(request, k):
+    """Return the matrices of a product of a request."""
+    out, x, y = request + _SIZE * OUT, request + _SIZE * X, request + _SIZE * Y
+    return _matrix(out, k), _matrix(x, k), _matrix(y, k)
 
 
 @jit
@@ -249,13 +229,56 @@ def add_products(request):
     """Add products of matrices, as a request says (`tapegrad.transform.blas`); return 1."""
     words = i8_pointer(request)
     for k in range(load(words, COUNT)):
-        out, x, y = _matrix(words, OUT, k), _matrix(words, X, k), _matrix(words, Y, k)
+        out, x, y = _matrices(request, k)
         are_few = out[1] * out[2] * x[2] <= FEW
         in_loops = are_few and load(words, IN_LOOPS) != 0
         if not in_loops and not _by_blas(out, x, y):
-            in_loops = are_few or not _by_blas_of_copies(out, x, y)
+            if not are_few:  # and so for all matrices of a stack
+                return _of_copies(request)
+            in_loops = True
         if in_loops and out[2] == 1:
             _column_in_loops(out, x, y)
         elif in_loops:
             _in_loops(out, x, y)
+    return 1
+
+
+# -- copies ----------------------------------------------------------------------------------------
+
+
+@jit
+def _copy(to, x):
+    """Copy a matrix to memory, row by row; return what the copy is as a matrix."""
+    address, rows, columns, down, right = x
+    for i in range(rows):
+        for j in range(columns):
+            _write(to, i * columns + j, _read(address + i * down + j * right, 0))
+    # of one type, as other matrices are
+    return to, rows, columns, columns * _SIZE, np.int64(_SIZE)
+
+
+@jit
+def _copy_back(x, of):
+    """Copy to a matrix what `_copy` made of it."""
+    address, rows, columns, down, right = x
+    for i in range(rows):
+        for j in range(columns):
+            _write(address + i * down + j * right, 0, _read(of, i * columns + j))
+
+
+@jit
+def add_products_of_copies(request):
+    """Add products of matrices that BLAS does not take, as `add_products` does."""
+    for k in range(load(i8_pointer(request), COUNT)):
+        out, x, y = _matrices(request, k)
+        numbers = out[1] * out[2] + x[1] * x[2] + y[1] * y[2]
+        memory = _malloc((numbers * _SIZE,))
+        left = memory + out[1] * out[2] * _SIZE
+        right = left + x[1] * x[2] * _SIZE
+        if memory and _by_blas(_copy(memory, out), _copy(left, x), _copy(right, y)):
+            _copy_back(out, memory)
+        else:
+            _in_loops(out, x, y)
+        if memory:
+            _free((memory,))
     return 1
