@@ -20,7 +20,7 @@ from tapegrad.ops.array_kinds import bilinear
 from tapegrad.ops.complex import conjugated
 from tapegrad.ops.composite import composite
 from tapegrad.ops.indexing import scatter_add
-from tapegrad.ops.op import array_of, internal, rank, shape_of
+from tapegrad.ops.op import internal, rank, shape_of
 from tapegrad.ops.products import matmul
 from tapegrad.ops.shape import broadcast_to, reshape, transpose, unbroadcast
 
@@ -77,76 +77,66 @@ def einsum(subscripts, *operands, optimize=None):
 
     `optimize` is accepted and ignored: more than two operands are always contracted in pairs.
     """
-    inputs, output = _explicit(subscripts, operands).split("->")
-    terms, arrays = inputs.split(","), [*map(array_of, operands)]
+    text = _explicit(subscripts, tuple(map(rank, operands)))
+    inputs, output = text.split("->")
+    terms, arrays = inputs.split(","), list(operands)
+    if len(arrays) < 3:
+        found = _matrix_product(terms, arrays, output) if len(arrays) == 2 else None
+        return contract(arrays, text) if found is None else _arranged(*found, output)
     for places in _order(inputs, output, tuple(map(shape_of, arrays))):
-        own = [(terms[k], arrays[k]) for k in places]
+        own, own_terms = [arrays[k] for k in places], [terms[k] for k in places]
         terms = [t for k, t in enumerate(terms) if k not in places]
         arrays = [x for k, x in enumerate(arrays) if k not in places]
-        needed = output if not terms else "".join(terms) + output
-        term, found = _contraction(own, output if not terms else None, needed)
-        terms.append(term)
-        arrays.append(found)
-    return arrays[0]
+        needed = "".join(terms) + output
+        found = _matrix_product(own_terms, own, needed) if len(own) == 2 else None
+        if found is None:
+            letters = "".join(c for c in dict.fromkeys("".join(own_terms)) if c in needed)
+            found = letters, contract(own, f"{','.join(own_terms)}->{letters}")
+        terms.append(found[0])
+        arrays.append(found[1])
+    return _arranged(terms[0], arrays[0], output)
+
+
+def _arranged(letters: str, x: Any, output: str) -> Any:
+    """Return an array with its axes in the order of the output."""
+    return x if letters == output else transpose(x, [letters.index(c) for c in output])
 
 
 @functools.lru_cache(maxsize=256)
 def _order(inputs: str, output: str, shapes: tuple[tuple[int, ...], ...]) -> list[tuple[int, ...]]:
     """Return which operands are contracted, step by step; results are appended to the rest."""
-    if len(shapes) < 3:
-        return [tuple(range(len(shapes)))]
     examples = [np.broadcast_to(0.0, shape) for shape in shapes]
     path, _ = np.einsum_path(f"{inputs}->{output}", *examples, optimize="greedy")
     return [tuple(step) for step in path[1:]]
 
 
-def _contraction(
-    operands: Sequence[tuple[str, Any]], output: str | None, needed: str
-) -> tuple[str, Any]:
-    """Contract operands.
+def _matrix_product(
+    terms: Sequence[str], operands: Sequence[Any], needed: str
+) -> tuple[str, Any] | None:
+    """Contract two operands as matrices or stacks of them.
 
     Parameters
     ----------
-    operands
-        The letters of their axes, and the operands.
-    output
-        The letters of the result, None if they may have any order.
+    terms, operands
+        The letters of the axes of each, and the operands.
     needed
-        The letters that the result has, and others.
+        The letters that are not summed, and others.
 
     Returns
     -------
-    The letters of the result, and the result.
+    The letters of the result, and the result; None if loops do it as well.
     """
-    if len(operands) == 2:
-        left, right = operands
-        found = _matrix_product(left, right, needed)
-        if found is not None:
-            letters, product = found
-            if output is None or letters == output:
-                return found
-            return output, transpose(product, [letters.index(c) for c in output])
-    terms = [term for term, _ in operands]
-    letters = "".join(c for c in dict.fromkeys("".join(terms)) if c in needed)
-    letters = letters if output is None else output
-    return letters, contract([x for _, x in operands], f"{','.join(terms)}->{letters}")
-
-
-def _matrix_product(
-    left: tuple[str, Any], right: tuple[str, Any], needed: str
-) -> tuple[str, Any] | None:
-    """Contract two operands as matrices or stacks of them; return None if loops do it as well."""
-    operands = [_summed(*left, needed + right[0]), _summed(*right, needed + left[0])]
-    (x_term, x), (y_term, y) = operands
     sizes: dict[str, int] = {}
-    for term, operand in operands:
+    for term, operand in zip(terms, operands, strict=True):
         for letter, size in zip(term, shape_of(operand), strict=True):
             if sizes.setdefault(letter, size) != size:
                 return None  # an axis of length 1 is broadcast, or there is an error
-    if len({*x_term}) < len(x_term) or len({*y_term}) < len(y_term):
-        return None
+        if len({*term}) < len(term):
+            return None
     if math.prod(sizes.values()) <= _FEW:
         return None
+    x_term, x = _summed(terms[0], operands[0], needed + terms[1])
+    y_term, y = _summed(terms[1], operands[1], needed + terms[0])
     batch = [c for c in x_term if c in y_term and c in needed]
     summed = [c for c in x_term if c in y_term and c not in needed]
     rows = [c for c in x_term if c not in y_term]
@@ -171,32 +161,31 @@ def _matrix_product(
 
 def _summed(term: str, x: Any, needed: str) -> tuple[str, Any]:
     """Return an operand summed over axes that nothing else has, and their letters."""
-    alone = tuple(k for k, c in enumerate(term) if c not in needed and term.count(c) == 1)
+    alone = tuple(k for k, c in enumerate(term) if c not in needed)
     if not alone:
         return term, x
     return "".join(c for k, c in enumerate(term) if k not in alone), reduction.sum(x, axis=alone)
 
 
-def _explicit(subscripts: str, operands: tuple[Any, ...]) -> str:
-    """Return subscripts with an explicit output and without ellipses."""
+@functools.lru_cache(maxsize=256)
+def _explicit(subscripts: str, ranks: tuple[int, ...]) -> str:
+    """Return subscripts for operands of some ranks with an output, and without ellipses."""
     text = subscripts.replace(" ", "")
     inputs, arrow, output = text.partition("->")
     terms = inputs.split(",")
-    if len(terms) != len(operands):
-        raise ValueError(
-            f"einsum: {len(terms)} terms in {subscripts!r} for {len(operands)} operands"
-        )
+    if len(terms) != len(ranks):
+        raise ValueError(f"einsum: {len(terms)} terms in {subscripts!r} for {len(ranks)} operands")
     free = [c for c in LETTERS if c not in text]
     longest = 0
-    for k, (term, operand) in enumerate(zip(terms, operands, strict=True)):
+    for k, (term, own) in enumerate(zip(terms, ranks, strict=True)):
         if "..." in term:
-            count = rank(operand) - (len(term) - 3)
+            count = own - (len(term) - 3)
             longest = max(longest, count)
             terms[k] = term.replace("...", "".join(free[:count][::-1]))
-        if len(terms[k]) != rank(operand):
+        if len(terms[k]) != own:
             raise ValueError(
                 f"einsum: term {term!r} has {len(terms[k])} indices for an operand of "
-                f"{rank(operand)} dimensions"
+                f"{own} dimensions"
             )
     dots = "".join(free[:longest][::-1])
     if arrow:
