@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib.util
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +40,7 @@ _ONE = _WORD(1)
 def _sources() -> bytes:
     folder = Path(__file__).parent
     files = folder / "blas.py", folder / "blas_code.py", folder.parent / "kernels/intrinsics.py"
-    has_scipy = importlib.util.find_spec("scipy") is not None
-    return b"".join(file.read_bytes() for file in files) + str(has_scipy).encode()
+    return b"".join(file.read_bytes() for file in files)
 
 
 def _start(name: str) -> int:
