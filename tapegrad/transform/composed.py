@@ -177,7 +177,10 @@ class Jacobian(Composed):
             else:
                 shape = f"value.shape + {x}.shape"
                 lines.append(f"    found = np.empty((value.size, {x}.size), value.dtype)")
-                columns = self._columns(number, names, kinds, result.ndim)
+                wanted = {"column": (*kinds, kind), "row": (*kinds, result)}
+                possible = self._possible(number, wanted)
+                if "column" in possible:
+                    columns = self._columns(number, names, kinds, result.ndim)
                 rows = [
                     "g = np.zeros(value.size, value.dtype)",
                     "gs = g.reshape(value.shape)",
@@ -189,8 +192,9 @@ class Jacobian(Composed):
                     "        found[k, i] = flat[i]",
                     "    g[k] = 0.0",
                 ]
-                if self.columns_only:
-                    lines += [f"    {line}" for line in columns]
+                if len(possible) == 1:
+                    chosen = columns if "column" in possible else rows
+                    lines += [f"    {line}" for line in chosen]
                 else:
                     lines.append(f"    if {x}.size <= value.size:")
                     lines += [f"        {line}" for line in columns]
@@ -201,6 +205,26 @@ class Jacobian(Composed):
         ending = found[0] if self.single else f"({', '.join(found)},)"
         lines.append(f"    return {ending}")
         return "\n".join(lines) + "\n"
+
+    def _possible(self, number: int, wanted: dict[str, tuple[Any, ...]]) -> list[str]:
+        """Return in which of both ways derivatives are known, those with the types `wanted`.
+
+        A function may have a rule for one of them only.
+        """
+        found = []
+        refused: list[TransformError] = []
+        for way, kinds in wanted.items():
+            if way == "row" and self.columns_only:
+                continue
+            try:
+                getattr(self, f"{way}_{number}").implementation(kinds)
+            except TransformError as error:
+                refused.append(error)
+            else:
+                found.append(way)
+        if not found:
+            raise refused[0]
+        return found
 
     def _columns(
         self, number: int, names: list[str], kinds: tuple[Any, ...], ndim: int

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 def differentiable(program: Program, base: Any, kinds: tuple[Any, ...], wrap: bool) -> Instance:
     """Return the instance to differentiate for a base: of its function, or the generated one.
 
-    If the rule for calls of the base applies, this is a function that calls it: with `wrap` for
-    derivatives and custom vjps, otherwise for custom jvps.
+    If the rule for calls of the base applies, this is a function that calls it: for functions with
+    rules of their own and, with `wrap`, for derivatives.
     """
     if getattr(base, "into", False):
         raise TransformError(
@@ -42,8 +42,7 @@ def differentiable(program: Program, base: Any, kinds: tuple[Any, ...], wrap: bo
             "it is given; differentiate tg.grad without out"
         )
     changed = base.changed_arguments(kinds) if isinstance(base, Derivative) else frozenset()
-    ruled = getattr(base, "rule_vjp" if wrap else "rule_jvp", None)
-    if ruled is not None:
+    if getattr(base, "rule_vjp", None) is not None:
         instance = program.instance(_caller(base), kinds)
     elif not isinstance(base, Derivative):
         instance = program.instance(base, kinds)

@@ -84,6 +84,8 @@ class CompiledFunction(Recording):
         1.5
         """
         self.rule_vjp = user_rules.reverse_rule(self, rule)
+        if "defjvp" not in self._rules:
+            self.rule_jvp = user_rules.forward_from_reverse(self)
         self._rules = {**self._rules, "defvjp": rule}
         return rule
 
@@ -122,6 +124,8 @@ class CompiledFunction(Recording):
         (1.0, 20.0)
         """
         self.rule_jvp = user_rules.forward_rule(self, rule)
+        if "defvjp" not in self._rules:
+            self.rule_vjp = user_rules.reverse_from_forward(self)
         self._rules = {**self._rules, "defjvp": rule}
         return rule
 

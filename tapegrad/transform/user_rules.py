@@ -7,17 +7,18 @@ shapes of arrays in every call.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numba
+import numpy as np
 from numba.core import types
 from numba.core.errors import NumbaError
 from numba.extending import overload
 
 from tapegrad.kernels import native
 from tapegrad.transform.errors import TransformError
-from tapegrad.transform.kinds import holds_real, is_array, is_complex, is_dispatcher
+from tapegrad.transform.kinds import holds_real, is_array, is_complex, is_dispatcher, is_real
 
 
 def reverse_rule(function: Any, rule: Any) -> Any:
@@ -60,6 +61,158 @@ def forward_rule(function: Any, rule: Any) -> Any:
     tangents = _unused(names, *(f"{name}_dot" for name in names))
     result = _unused([*names, *tangents], "result")
     return _checked(function, rule, "defjvp", [*names, *tangents], given=result, extra=result)
+
+
+def forward_from_reverse(function: Any) -> Any:
+    """Return the forward rule that follows from the reverse rule of a function with a real result.
+
+    The tangent is the product of the cotangents, for the cotangent 1, with the tangents.
+    """
+    names = _parameters(function)
+    tangents = _unused(names, *(f"{name}_dot" for name in names))
+    (result,) = _unused([*names, *tangents], "result")
+    given = zip(names, tangents, strict=True)
+    terms = [f"paired({n}, found[{k}], {t})" for k, (n, t) in enumerate(given)]
+    return _derived(
+        function,
+        f"{function.__name__}_jvp",
+        [*names, *tangents, result],
+        [
+            f"found = rule({', '.join([*names, result, '1.0'])})",
+            f"return {' + '.join(terms) or '0.0'}",
+        ],
+        function.rule_vjp,
+        lambda kind: (
+            None
+            if is_real(kind) and not is_array(kind) and not is_complex(kind)
+            else f"{function.__name__} has a reverse rule only, and returns {_words(kind)}: what a "
+            "tangent becomes follows from it for a real number. Declare the forward rule as well "
+            f"({function.__name__}.defjvp)"
+        ),
+    )
+
+
+def reverse_from_forward(function: Any) -> Any:
+    """Return the reverse rule that follows from the forward rule of a function of numbers.
+
+    The cotangent of an argument is the product of that of the result with its tangent, for the
+    tangent 1 of the argument and 0 of the others.
+    """
+    names = _parameters(function)
+    result, cotangent = _unused(names, "result", "cotangent")
+
+    def along(number: int, unit: str) -> str:
+        tangents = [f"{unit}({n})" if k == number else f"zero({n})" for k, n in enumerate(names)]
+        moved = f"rule({', '.join([*names, *tangents, result])})"
+        return f"paired({result}, {cotangent}, {moved})"
+
+    parts = [f"joined({n}, {along(k, 'one')}, {along(k, 'i')})" for k, n in enumerate(names)]
+    return _derived(
+        function,
+        f"{function.__name__}_vjp",
+        [*names, result, cotangent],
+        [f"return ({', '.join(parts)},)"],
+        function.rule_jvp,
+        lambda kind: (
+            None
+            if not holds_real(kind) or isinstance(kind, types.Number)
+            else f"{function.__name__} has a forward rule only, and takes {_words(kind)}: the "
+            "cotangents follow from it for arguments that are numbers. Declare the reverse rule as "
+            f"well ({function.__name__}.defvjp)"
+        ),
+    )
+
+
+def _derived(
+    function: Any,
+    name: str,
+    parameters: list[str],
+    body: list[str],
+    rule: Any,
+    refusal: Callable[[Any], str | None],
+) -> Any:
+    """Return the rule of one mode that follows from that of the other one.
+
+    `refusal` returns why it does not, given the type of the result (for forward mode) or of an
+    argument, or None.
+    """
+    text = f"def {name}({', '.join(parameters)}):\n" + "".join(f"    {line}\n" for line in body)
+    key = native.fingerprint(text.encode(), repr(id(rule)).encode())
+    made = native.compile_source(key, text, name)
+    made.__globals__.update(rule=rule, paired=paired, joined=joined, zero=zero, one=one, i=i)
+    compiled = numba.njit(made)
+    compiled.refusal = refusal
+    return compiled
+
+
+def paired(like: Any, cotangent: Any, tangent: Any) -> Any:
+    """Return the real product of a cotangent and a tangent of a value like `like`."""
+
+
+@overload(paired, strict=False)
+def _paired(like: Any, cotangent: Any, tangent: Any) -> Any:
+    if isinstance(like, types.BaseTuple):
+        terms = [f"paired(like[{k}], cotangent[{k}], tangent[{k}])" for k in range(len(like))]
+        text = "def paired_items(like, cotangent, tangent):\n"
+        text += f"    return {' + '.join(terms) or '0.0'}\n"
+        made = native.compile_source(native.fingerprint(text.encode()), text, "paired_items")
+        made.__globals__["paired"] = paired
+        return made
+    if not holds_real(like) or (is_array(like) and not is_array(cotangent)):  # 0 for an array
+        return lambda like, cotangent, tangent: 0.0
+    if not is_complex(like):
+        if is_array(like):
+            return lambda like, cotangent, tangent: np.sum(cotangent * tangent)
+        return lambda like, cotangent, tangent: cotangent * tangent
+    if is_array(like):
+        return lambda like, cotangent, tangent: np.sum((np.conj(cotangent) * tangent).real)
+    return lambda like, cotangent, tangent: (np.conj(cotangent) * tangent).real
+
+
+def joined(like: Any, along_one: Any, along_i: Any) -> Any:
+    """Return the cotangent of a number, given the changes of the result along 1 and i."""
+
+
+@overload(joined, strict=False)
+def _joined(like: Any, along_one: Any, along_i: Any) -> Any:
+    if is_complex(like):
+        return lambda like, along_one, along_i: complex(along_one, along_i)
+    if is_real(like):
+        return lambda like, along_one, along_i: along_one
+    return lambda like, along_one, along_i: 0.0
+
+
+def zero(like: Any) -> Any:
+    """Return the tangent 0 of a number."""
+
+
+@overload(zero, strict=False)
+def _zero(like: Any) -> Any:
+    return (lambda like: 0j) if is_complex(like) else (lambda like: 0.0)
+
+
+def one(like: Any) -> Any:
+    """Return the tangent 1 of a number."""
+
+
+@overload(one, strict=False)
+def _one(like: Any) -> Any:
+    return (lambda like: 1.0 + 0j) if is_complex(like) else (lambda like: 1.0)
+
+
+def i(like: Any) -> Any:
+    """Return the tangent i of a complex number; that of a real one is not used."""
+
+
+@overload(i, strict=False)
+def _i(like: Any) -> Any:
+    return (lambda like: 1j) if is_complex(like) else (lambda like: 0.0)
+
+
+for _function in (zero, one, i):
+    _function.tapegrad_constant = True
+for _function in (paired, joined):  # where second derivatives need the derivatives of a rule
+    _function.tapegrad_implemented = True
 
 
 def _parameters(function: Any) -> list[str]:

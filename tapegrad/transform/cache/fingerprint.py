@@ -334,9 +334,13 @@ class Fingerprint:
 
 
 def templates_of(value: Any) -> list[Any]:
-    """Return numba's typing of a function that is not numba's."""
+    """Return numba's typing of a function that is not numba's.
+
+    Of those of this package, some are differentiated as the implementations that they have.
+    """
     module = _module_of(value) if isinstance(value, types.FunctionType) else None
-    if is_library(module) and not getattr(value, "tapegrad_overloaded", False):
+    is_own = hasattr(value, "tapegrad_overloaded") or hasattr(value, "tapegrad_implemented")
+    if is_library(module) and not is_own:
         return []
     context = cpu_target.typing_context
     context.refresh()

@@ -51,8 +51,8 @@ class Blame:
         self.stops |= value is stop_gradient
         for kind in ("vjp", "jvp"):
             rule = getattr(value, f"rule_{kind}", None)
-            if rule is None:
-                continue
+            if rule is None or hasattr(rule, "refusal"):
+                continue  # it follows from the rule of the other mode
             declared = rule.declared.py_func
             code = declared.__code__
             text = (

@@ -115,10 +115,10 @@ def _parts_of(function: Any) -> tuple[Any, tuple[int, ...], bool]:
     base = getattr(function, "base", None)
     if isinstance(function, derivatives.Pushforward) and isinstance(base, CompiledFunction):
         is_plain = function.has_value and function.directions == 1 and not is_on(function)
-        if is_plain and base.rule_vjp is None and base.rule_jvp is None:
+        if is_plain and base.rule_vjp is None:
             return base, function.numbers, True
     if isinstance(function, composed.HessianProduct) and isinstance(base, CompiledFunction):
-        if base.rule_vjp is None and base.rule_jvp is None and not is_on(function):
+        if base.rule_vjp is None and not is_on(function):
             return base, (function.number,), False
     if (
         not isinstance(function, derivatives.Pullback)

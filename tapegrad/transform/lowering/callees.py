@@ -39,7 +39,7 @@ from tapegrad.transform.rules.eager_calls import EagerCall
 from tapegrad.transform.rules.generated_calls import Addition, Keep
 from tapegrad.transform.rules.generators import ForwardCode, Lowerer
 from tapegrad.transform.rules.partials import op_of
-from tapegrad.transform.rules.ruled_calls import ForwardRuled, Ruled
+from tapegrad.transform.rules.ruled_calls import Ruled
 
 # what stands for functions of generated code where that code is differentiated
 DIFFERENTIABLE = (
@@ -69,7 +69,6 @@ def is_plain(callee: Any, expr: ast.Call) -> bool:
         and op_of(callee, expr) is None
         and getattr(callee, "_tapegrad_transform", None) is None
         and getattr(callee, "rule_vjp", None) is None
-        and getattr(callee, "rule_jvp", None) is None
     )
 
 
@@ -125,8 +124,6 @@ def find(lowering: Lowerer, callee: Any, expr: ast.Call, kind: Any) -> Rule | No
         return TransformCall(lowering, callee, values, kinds)
     if getattr(callee, "rule_vjp", None) is not None:
         return Ruled(lowering, callee, values, kinds)
-    if getattr(callee, "rule_jvp", None) is not None:
-        return ForwardRuled(lowering, callee, values, kinds)
     return Call(lowering, callee, values, kinds)
 
 

@@ -11,57 +11,34 @@ from tapegrad.transform.ir import Let
 from tapegrad.transform.kinds import is_array, is_real
 from tapegrad.transform.printer import show
 from tapegrad.transform.rules.calls import Call, dotted, tangent_of, text_of
-from tapegrad.transform.rules.generators import ForwardCode, Lowerer, ReverseCode
+from tapegrad.transform.rules.generators import ForwardCode, Generator, Lowerer, ReverseCode
 
 
-class ForwardRuled(Call):
-    """A call of a function with a custom jvp; reverse mode differentiates its source."""
+class Ruled(Call):
+    """A call of a function with rules of its own, of which one may follow from the other."""
 
-    error = None  # forward mode does not need the source, so its error does not matter here
-
-    def __init__(
-        self, lowering: Lowerer, callee: Any, values: list[Any], kinds: tuple[Any, ...]
-    ) -> None:
-        super().__init__(lowering, callee, values, kinds)
-        self.jvp = self.static(lowering, "jvp")
-
-    def static(self, lowering: Lowerer, kind: str) -> str | None:
-        """Return the name of a rule in the generated module, None if there is no such rule."""
-        rule = getattr(self.callee, f"rule_{kind}")
-        if rule is None:
-            return None
-        origin = lowering.program.origin_of(self.callee)
-        text = f"{self.callee.__name__}_{kind}"
-        return lowering.program.static(text, rule, ("attribute", origin, f"rule_{kind}"))
-
-    def write_vjp(self, gen: ReverseCode, let: Let) -> None:
-        if self.instance.error is not None and self.is_differentiated(gen, let):
-            raise self.instance.error
-        super().write_vjp(gen, let)
-
-    def write_jvp(self, gen: ForwardCode, let: Let) -> None:
-        if self.jvp is None:
-            if self.instance.error is not None and any(map(gen.is_active, self._inputs)):
-                raise self.instance.error
-            super().write_jvp(gen, let)
-            return
-        gen.write(f"{let.target} = {show(let.expr)}")
-        if any(map(gen.is_active, self.results(let))):
-            arguments = [text_of(value) for value in self.values]
-            arguments += [tangent_of(value, gen) for value in self.values]
-            arguments.append(let.target)
-            dots = gen.dot(let.target) if let.leaves is None else dotted(let, gen)
-            gen.write(f"{dots} = {self.jvp}({', '.join(arguments)})")
-
-
-class Ruled(ForwardRuled):
-    """A call of a function with a custom vjp."""
+    error = None  # its source is not differentiated
 
     def __init__(
         self, lowering: Lowerer, callee: Any, values: list[Any], kinds: tuple[Any, ...]
     ) -> None:
         super().__init__(lowering, callee, values, kinds)
         self.vjp = self.static(lowering, "vjp")
+        self.jvp = self.static(lowering, "jvp")
+
+    def static(self, lowering: Lowerer, kind: str) -> str:
+        """Return the name of a rule in the generated module."""
+        rule = getattr(self.callee, f"rule_{kind}")
+        origin = lowering.program.origin_of(self.callee)
+        text = f"{self.callee.__name__}_{kind}"
+        return lowering.program.static(text, rule, ("attribute", origin, f"rule_{kind}"))
+
+    def refuse_unknown(self, gen: Generator, let: Let, kind: str, types_of: list[Any]) -> None:
+        """Refuse the mode in which no derivative follows from the rule of the other mode."""
+        refusal = getattr(getattr(self.callee, f"rule_{kind}"), "refusal", None)
+        if refusal is not None:
+            for found in filter(None, map(refusal, map(types.unliteral, types_of))):
+                gen.refuse(found, let.line)
 
     def contents(self, let: Let) -> list[str]:
         leaves = [leaf.id for leaf in self.leaves() if isinstance(leaf, ast.Name)]
@@ -92,6 +69,7 @@ class Ruled(ForwardRuled):
     def write_vjp(self, gen: ReverseCode, let: Let) -> None:
         if not self.is_differentiated(gen, let):
             return
+        self.refuse_unknown(gen, let, "vjp", list(self.kinds))
         arguments = self.read_arguments(gen)
         pattern = ast.parse(let.target, mode="eval").body
         gen.read(self.read(pattern))
@@ -109,3 +87,16 @@ class Ruled(ForwardRuled):
         found = f"cotangents_{gen.number()}"
         gen.write(f"{found} = {self.vjp}({', '.join([*arguments, cotangent(pattern)])})")
         self.add_cotangents(gen, found, range(len(self.values)))
+
+    def write_jvp(self, gen: ForwardCode, let: Let) -> None:
+        gen.write(f"{let.target} = {show(let.expr)}")
+        if any(map(gen.is_active, self.results(let))):
+            made = [self.types[n] for n in self.results(let)]
+            self.refuse_unknown(
+                gen, let, "jvp", made if let.leaves is None else [types.Tuple(made)]
+            )
+            arguments = [text_of(value) for value in self.values]
+            arguments += [tangent_of(value, gen) for value in self.values]
+            arguments.append(let.target)
+            dots = gen.dot(let.target) if let.leaves is None else dotted(let, gen)
+            gen.write(f"{dots} = {self.jvp}({', '.join(arguments)})")
