@@ -60,6 +60,9 @@ from tapegrad.transform.tape_memory.workers import tape_of as tape_of
 from tapegrad.transform.tape_memory.workers import used as used
 from tapegrad.transform.tape_memory.workers import workers_for as workers_for
 
+INFINITESIMAL = 2.0**-1000  # stands for a partial of 0; see `nonzero`
+NEGLIGIBLE = 2.0**-980
+
 
 @intrinsic
 def to_bits(typingctx, value):
@@ -107,7 +110,11 @@ def inverse(typingctx, value):
 
 @intrinsic
 def product(typingctx, x, y):
-    """Return ``x * y``, or 0 if x is 0."""
+    """Return ``x * y``, or 0 if x is 0; x that comes from `nonzero` is 0 here, times y.
+
+    So a cotangent of 0 passes nothing on where a partial is infinite, if nothing uses the value; if
+    something does, the product is nan.
+    """
 
     def codegen(context, builder, signature, args):
         one, two = (
@@ -116,9 +123,71 @@ def product(typingctx, x, y):
         )
         zero = ir.Constant(ir.DoubleType(), 0.0)
         nothing = builder.fcmp_ordered("==", one, zero)
-        return builder.select(nothing, zero, builder.fmul(one, two))
+        size = builder.call(builder.module.declare_intrinsic("llvm.fabs", [one.type]), [one])
+        tiny = builder.fcmp_ordered("<", size, ir.Constant(ir.DoubleType(), NEGLIGIBLE))
+        found = builder.fmul(builder.select(tiny, zero, one), two)
+        return builder.select(nothing, zero, found)
 
     return types.float64(x, y), codegen
+
+
+@intrinsic
+def nonzero(typingctx, partial):
+    """Return a partial derivative, or `INFINITESIMAL` if it is 0.
+
+    A cotangent is 0 where nothing uses a value. Where something does, and its partial is 0, this
+    makes the difference, which `product` needs: 0 times an infinite derivative is undefined.
+    """
+
+    def codegen(context, builder, signature, args):
+        zero, mark = (ir.Constant(ir.DoubleType(), value) for value in (0.0, INFINITESIMAL))
+        value = context.cast(builder, args[0], signature.args[0], types.float64)
+        return builder.select(builder.fcmp_ordered("==", value, zero), mark, value)
+
+    return types.float64(partial), codegen
+
+
+@intrinsic
+def settled(typingctx, partial, divisor):
+    """Return the partial of a quotient by its divisor, 0 if that does not change the quotient.
+
+    It does not if the numerator is infinite, as the cost of what is impossible, and the divisor is
+    not 0.
+    """
+
+    def codegen(context, builder, signature, args):
+        one, two = (
+            context.cast(builder, value, kind, types.float64)
+            for value, kind in zip(args, signature.args, strict=True)
+        )
+        zero, infinity = (ir.Constant(ir.DoubleType(), value) for value in (0.0, math.inf))
+        size = builder.call(builder.module.declare_intrinsic("llvm.fabs", [one.type]), [one])
+        is_infinite = builder.fcmp_ordered("==", size, infinity)
+        divides = builder.fcmp_unordered("!=", two, zero)
+        return builder.select(builder.and_(is_infinite, divides), zero, one)
+
+    return types.float64(partial, divisor), codegen
+
+
+@intrinsic
+def moved(typingctx, tangent, other):
+    """Return a tangent, or `INFINITESIMAL` if it is 0 and `other`, from which it follows, is not.
+
+    A tangent is 0 if a value does not depend on what is moved. Where it does, and changes cancel or
+    are multiplied by 0, this makes the difference, which `product` needs.
+    """
+
+    def codegen(context, builder, signature, args):
+        zero, mark = (ir.Constant(ir.DoubleType(), value) for value in (0.0, INFINITESIMAL))
+        one, two = (
+            context.cast(builder, value, kind, types.float64)
+            for value, kind in zip(args, signature.args, strict=True)
+        )
+        still = builder.fcmp_ordered("==", one, zero)
+        moves = builder.fcmp_unordered("!=", two, zero)
+        return builder.select(builder.and_(still, moves), mark, one)
+
+    return types.float64(tangent, other), codegen
 
 
 @intrinsic

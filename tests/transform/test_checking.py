@@ -316,16 +316,16 @@ def test_right_rules_pass():
 
 
 @pytest.mark.parametrize(
-    ("rule", "argument", "jvp"),
+    ("rule", "argument"),
     [
-        (factor, "1 (x)", None),
-        (sign, "0 (m)", right_jvp),
-        (transposed, "0 (m)", None),
-        (one_element, "0 (m)", None),
+        (factor, "1 (x)"),
+        (sign, "0 (m)"),
+        (transposed, "0 (m)"),
+        (one_element, "0 (m)"),
     ],
 )
-def test_wrong_reverse_rules(rule, argument, jvp):
-    f = ruled(rule, jvp)
+def test_wrong_reverse_rules(rule, argument):
+    f = ruled(rule, right_jvp)
     slope = tg.grad(f, (0, 1))
     for _ in range(2):  # no wrong number is ever returned
         with pytest.raises(tg.VerificationError) as caught:
@@ -355,16 +355,16 @@ def test_what_uses_a_wrong_rule_and_what_does_not():
     for derivative, args in ((tg.grad(f), (2.0,)), (tg.hvp(f), (2.0, 1.0))):
         with pytest.raises(tg.VerificationError, match=r"gradient of f(.|\n)*It uses rules"):
             derivative(*args)
-    assert tg.jvp(f)(2.0, 1.0) == (64.0, 96.0)
+    with pytest.raises(tg.VerificationError, match="It uses rules"):  # it follows from the rule
+        tg.jvp(f)(2.0, 1.0)
 
 
 def wrong_jvp(m, x, m_dot, x_dot):
     return m_dot @ x - m @ x_dot
 
 
-@pytest.mark.parametrize("vjp", [None, right_vjp])
-def test_wrong_forward_rules(vjp):
-    f = ruled(vjp, wrong_jvp)
+def test_wrong_forward_rules():
+    f = ruled(right_vjp, wrong_jvp)
     with pytest.raises(tg.VerificationError, match=r"argument 1 \(x\)(.|\n)*defjvp of product"):
         tg.jvp(f, (0, 1))(M, A, M, A)
     tg.grad(f, (0, 1))(M, A)  # is right
@@ -394,7 +394,7 @@ def test_where_one_mode_is_refused_the_quotient_judges():
     for rule in (wrong, right):
         f = made("def f(x):\n    return np.nextafter(np.min(x), 1.0)")
         f.defjvp(rule)
-        with pytest.raises(tg.TransformError, match=r"np\.nextafter"):
+        with pytest.raises(tg.TransformError, match="f has a forward rule only"):
             tg.grad(f)(A)
         if rule is wrong:
             with pytest.raises(tg.VerificationError, match="wrong"):

@@ -390,13 +390,28 @@ UNUSED = {
     "math.sqrt(x) * 0.0 + y": (0.0, 1.0),
     "np.logaddexp(x - np.inf, y)": (0.0, 1.0),
     "min(1.0 / x, y)": (0.0, 1.0),
-    "math.exp(-1.0 / x) + y": (0.0, 1.0),
-    "math.tanh(1.0 / x) * y": (0.0, 1.0),
-    "math.atan(1.0 / x) + y": (0.0, 1.0),
-    "math.erf(1.0 / x) + y": (0.0, 1.0),
-    "math.expm1(-1.0 / x) + y": (0.0, 1.0),
-    "np.logaddexp2(-1.0 / x, y)": (0.0, 1.0),
 }
+AT_INFINITY = [  # used, and the derivative may be anything: that of the arc tangent is -1
+    "math.exp(-1.0 / x) + y",
+    "math.tanh(1.0 / x) * y",
+    "math.atan(1.0 / x) + y",
+    "math.erf(1.0 / x) + y",
+    "math.expm1(-1.0 / x) + y",
+    "np.logaddexp2(-1.0 / x, y)",
+]
+
+
+@pytest.mark.parametrize("text", AT_INFINITY)
+def test_the_derivative_of_what_is_constant_at_infinity_alone_is_nan(text):
+    f = module(
+        "import math\nimport numpy as np, tapegrad as tg\n"
+        "@tg.njit(error_model='numpy')\ndef f(x, y):\n"
+        f"    return {text}\n"
+    )
+    with running(is_chosen(text)) as run:
+        np.testing.assert_array_equal(run(tg.grad(f, (0, 1)))(0.0, 0.7), (np.nan, 1.0))
+        tangents = [run(tg.jvp(f, (k,)))(0.0, 0.7, 1.0)[1] for k in (0, 1)]
+        np.testing.assert_array_equal(tangents, (np.nan, 1.0))
 
 
 @pytest.mark.parametrize("text", UNUSED)

@@ -29,6 +29,9 @@ FLOAT, SINGLE, INTEGER, BOOLEAN = "float", "float32", "integer", "boolean"
 _CONSTANTS = frozenset(["e", "inf", "nan", "pi"])
 _RENAMED = {"pow": "pow", "power": "pow"}
 _TESTS = frozenset(["isfinite", "isinf", "isnan"])
+RUNTIME = frozenset(
+    f"runtime.{name}" for name in ("inverse", "moved", "nonzero", "product", "settled")
+)
 # compilers vectorize these: the result is of the kind that is given, of that of the arguments ...
 _PLAIN = {
     "abs": None,
@@ -37,8 +40,7 @@ _PLAIN = {
     "min": None,
     "np.float32": SINGLE,
     "np.float64": FLOAT,
-    "runtime.inverse": FLOAT,
-    "runtime.product": FLOAT,
+    **dict.fromkeys(RUNTIME, FLOAT),
     **dict.fromkeys(f"np.{name}" for name in ("fmax", "fmin", "maximum", "minimum", "sign")),
 }
 _OF_FLOATS = frozenset(  # ... or a float, also of integers

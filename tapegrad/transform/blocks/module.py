@@ -16,7 +16,7 @@ from tapegrad.transform.blocks.additions_of_zero import leave_out_zeros
 from tapegrad.transform.blocks.faster_calls import has_products, make_faster
 from tapegrad.transform.blocks.holding import Flow, Holding
 from tapegrad.transform.blocks.invariants import move_out_invariants
-from tapegrad.transform.blocks.iteration import Iteration
+from tapegrad.transform.blocks.iteration import RUNTIME, Iteration
 from tapegrad.transform.blocks.last_changes import begin_at_last_changes
 from tapegrad.transform.blocks.loop_code import LoopCode
 from tapegrad.transform.blocks.outer_powers import OuterPower, outer_powers
@@ -338,7 +338,7 @@ class Module:
         """Return what takes the place of a function of numbers, "" for nothing."""
         text = ast.unparse(node.func)
         module, _, name = text.rpartition(".")
-        if text in ("runtime.inverse", "runtime.product", "abs", "min", "max"):
+        if text in RUNTIME or text in ("abs", "min", "max"):
             return text
         if module in ("np", "math", "scalar_ops"):
             if name in vector_math.NAMES - {"pow", *vector_math.SINES} and len(node.args) == 1:

@@ -191,10 +191,10 @@ class Check:
             except Exception:  # refused or defective, which its own call reports
                 continue
         quotients = list(self.quotients(steps, own))
-        if not np.isfinite(own.value):
-            # wrong only if another way gives a finite value that a quotient confirms
-            others = [p for _, p in found.values() if np.isfinite(p.value)]
-            is_wrong = any(_confirmed(product, quotients, 0.0) for product in others)
+        if any(np.isfinite(p.value) != np.isfinite(own.value) for _, p in found.values()):
+            is_wrong = True  # one of two ways is
+        elif not np.isfinite(own.value):
+            is_wrong = False
         else:
             margin, right = 0.0, not quotients or _confirmed(own, quotients, 0.0)
             if not right:
@@ -236,9 +236,7 @@ class Check:
         )
 
     def agree(self, own: Product, other: Product, steps: Any, way: Any) -> bool:
-        """Whether two ways to compute the same number agree."""
-        if not np.isfinite(other.value):
-            return True
+        """Whether two ways to compute the same finite number agree."""
         gap = abs(own.value - other.value)
         allowed = (1e-2 if self.single else 1e-6) * max(own.size, other.size) + self.floor()
         if gap <= allowed:

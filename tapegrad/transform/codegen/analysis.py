@@ -13,7 +13,6 @@ from typing import Any
 
 from numba.core import types
 
-from tapegrad.ops.op import Fact
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.ir import (
     Block,
@@ -26,11 +25,12 @@ from tapegrad.transform.ir import (
     Store,
     defined,
     leaves_of,
+    name,
     names_in,
     reads,
     walk,
 )
-from tapegrad.transform.kinds import holds_complex, is_array, is_container, is_real, may_share
+from tapegrad.transform.kinds import is_array, is_container, is_real, may_share
 from tapegrad.transform.rules import base as rules
 
 
@@ -251,52 +251,86 @@ class Activity:
     def _reach(self, names: Iterable[str], edges: dict[str, set[str]]) -> set[str]:
         return _closure({self.node(name) for name in names}, edges)
 
+    def following(self, names: Iterable[str]) -> set[str]:
+        """Return the nodes of names and of everything that is computed from them."""
+        return self._reach(names, self.forward)
+
+    def preceding(self, names: Iterable[str]) -> set[str]:
+        """Return the nodes of names and of everything that they are computed from."""
+        return self._reach(names, self.backward)
+
     def __contains__(self, name: str) -> bool:
         if not is_real(self.types.get(name, types.none)):
             return False
         return self.node(name) in self.nodes
 
 
-def unused_at_times(
-    function: FunctionIR, results: Iterable[str], vanishing: bool = True
-) -> set[str]:
-    """Return the numbers whose cotangent may be zero because nothing uses them.
+def unused_at_times(function: FunctionIR, results: Iterable[str]) -> set[str]:
+    """Return the values whose cotangent may be zero because nothing uses them.
 
-    These are the numbers that reach a selection, an array, a call that may not use them, or one of
-    `results`; with `vanishing`, also those that reach a function whose derivative may vanish.
+    These are the values that reach a selection, an array, a branch that may not be taken, a call
+    that may not use them, or one of `results`.
     """
     sources: dict[str, set[str]] = {}
-    statements = [s for s in walk(function.body) if not _is_of_shape(s)]
-    known = {n for s in statements for n in reads(s)}
+    known = {n for s in walk(function.body) if not _is_of_shape(s) for n in reads(s)}
     known.update(n for leaf in leaves_of(function.result) for n in names_in(leaf))
     found = {*results, *function.types.keys() - known}
 
-    def reach(target: str, names: Iterable[str]) -> None:
-        sources.setdefault(target, set()).update(names)
-        if vanishing and holds_complex(function.types.get(target)):
-            # a real number receives the real part of the cotangent, which may be zero
-            found.update(n for n in names if not holds_complex(function.types.get(n)))
+    def reach(target: str, atoms: Iterable[Any], own: set[str] | None) -> None:
+        """Note what is used wherever the target is, if the target is computed where it is."""
+        for source in (n for atom in atoms for n in names_in(atom)):
+            if own is None or source in own:
+                sources.setdefault(target, set()).add(source)
+            else:
+                found.add(source)
 
-    for statement in statements:
-        if isinstance(statement, Let):
-            used = _always_used(statement, vanishing)
-            found.update(n for n in names_in(statement.expr) if n not in used)
-            for target in defined(statement):
-                reach(target, used)
-        elif isinstance(statement, Loop):
-            for c in statement.carried:
-                reach(c.phi, [n for atom in (c.init, c.next) for n in names_in(atom)])
-                reach(c.out, [c.phi])
-        elif isinstance(statement, If):
-            found.update(n for p in statement.phis for v in (p.then, p.orelse) for n in names_in(v))
-        elif isinstance(statement, Store):
-            if statement.every:
-                reach(statement.array, names_in(statement.value))
-                continue
-            found.update(names_in(statement.value))
-            if not statement.op:
-                found.add(statement.array)  # what made it before may be overwritten
+    def visit(block: Block, own: set[str] | None) -> None:
+        """Visit a block; `own` are the names of the innermost branch around it, if there is one."""
+        for statement in block:
+            made = [] if _is_of_shape(statement) else defined(statement)
+            if isinstance(statement, Let) and made:
+                used = _always_used(statement)
+                found.update(n for n in names_in(statement.expr) if n not in used)
+                for target in made:
+                    reach(target, map(name, used), own)
+            elif isinstance(statement, Loop):
+                if own is not None:
+                    own.update(c.phi for c in statement.carried)
+                visit(statement.test, own)
+                visit(statement.body, own)
+                for c in statement.carried:
+                    reach(c.phi, [c.init, c.next], own)
+                    reach(c.out, [name(c.phi)], own)
+            elif isinstance(statement, If):
+                for side, branch in (("then", statement.then), ("orelse", statement.orelse)):
+                    inside: set[str] = set()
+                    visit(branch, inside)
+                    for phi in statement.phis:
+                        reach(phi.target, [getattr(phi, side)], inside)
+            elif isinstance(statement, Store):
+                if statement.every:
+                    reach(statement.array, [statement.value], own)
+                    continue
+                found.update(names_in(statement.value))
+                if not statement.op:
+                    found.add(statement.array)  # what made it before may be overwritten
+            if own is not None:
+                own.update(made)
+
+    visit(function.body, None)
     return _closure(found, sources)
+
+
+def guarded(function: FunctionIR, arrays: Arrays, results: Iterable[str]) -> set[str]:
+    """Return what may not be used and has a partial that may be infinite; `results` may not be."""
+    skipped = unused_at_times(function, results)
+    found = set()
+    for statement in walk(function.body):
+        rule = statement.rule if isinstance(statement, Let) else None
+        if isinstance(rule, rules.Elementary) and rule.may_be_singular():
+            if statement.target in skipped or (rule.whole and arrays.is_stored(statement.target)):
+                found.add(statement.target)
+    return found
 
 
 def _is_of_shape(statement: Statement) -> bool:
@@ -305,16 +339,14 @@ def _is_of_shape(statement: Statement) -> bool:
     return isinstance(expr, ast.Attribute) and expr.attr in ("shape", "size", "ndim")
 
 
-def _always_used(let: Let, vanishing: bool) -> list[str]:
-    """Return the names to which a nonzero cotangent of the result is always passed on."""
+def _always_used(let: Let) -> list[str]:
+    """Return the names that are used wherever the result is."""
     rule = let.rule
     op = getattr(rule, "op", None)
-    if op is not None:
-        passing = Fact.PASSING in op.facts if vanishing else not op.chooses
-        return names_in(let.expr) if passing else []
-    if rule.is_passing:
+    if rule.is_passing or (op is not None and not op.chooses):
         return names_in(let.expr)
-    return [] if vanishing else rule.always_used()
+    used: list[str] = rule.always_used()
+    return used
 
 
 def undefined_at_times(function: FunctionIR) -> set[str]:

@@ -7,18 +7,20 @@ view of the tangent. The code is the primal code with one more line for each tan
 from __future__ import annotations
 
 import ast
+import functools
 
 from tapegrad.transform import printer
 from tapegrad.transform.codegen.analysis import Arrays, unused_suffix
 from tapegrad.transform.codegen.loop_shapes import polynomial_chain
 from tapegrad.transform.codegen.mode import Mode
-from tapegrad.transform.ir import Block, Carried, FunctionIR, If, Let, Loop, Store, name
+from tapegrad.transform.ir import Block, Carried, FunctionIR, If, Let, Loop, Store, name, walk
 from tapegrad.transform.kinds import is_array, is_real, zero_text
 from tapegrad.transform.printer import show
 from tapegrad.transform.rules import base as rules
 from tapegrad.transform.rules.generators import ProgramCode
 
 DOT, SLOPE, REST = "_dot", "_slope", "_rest"
+_ORIGINS = 4  # of a number that are told from each other
 
 
 class Forward(Mode):
@@ -87,6 +89,63 @@ class Forward(Mode):
         if isinstance(atom, ast.Name):
             return self.dot(atom.id) if self.is_active(atom.id) else self.zero(atom.id)
         return "0.0"
+
+    def origins(self, identifier: str) -> list[str]:
+        """Return the numbers that a number follows from, unless its tangent is linear in theirs.
+
+        A tangent of 0 says nothing about these where changes cancel or are multiplied by 0.
+        """
+        if self.parts is not None:
+            return []
+        found: list[str] = []
+        todo, is_linear = [identifier], True
+        while todo:
+            one = todo.pop()
+            let = self._makers.get(one)
+            if let is None or len(found) + len(todo) > _ORIGINS:
+                found.append(one)
+                continue
+            is_linear = is_linear and let.rule.is_linear(self, let)
+            known = {*found, *todo}
+            todo += [n for n in dict.fromkeys(let.rule.inputs()) if n not in known]
+        return [] if is_linear else [n for n in found if n != identifier and self.is_active(n)]
+
+    def is_summed(self, let: Let) -> bool:
+        """Whether an operation adds to the sum of a loop, where a partial of it may be infinite."""
+        return let.target in self._sums
+
+    @functools.cached_property
+    def _sums(self) -> set[str]:
+        """What loops add up, as numbers, that functions with infinite partials depend on."""
+        singular = [
+            n
+            for let in self._makers.values()
+            if let.rule.may_be_singular()
+            for n in let.rule.inputs()
+        ]
+        before = self.activity.preceding(singular)
+        return {
+            c.next.id
+            for loop in walk(self.function.body)
+            if isinstance(loop, Loop)
+            for c in loop.carried
+            if isinstance(c.next, ast.Name)
+            and self.activity.node(c.next.id) in before
+            and c.next.id in self._makers
+            and c.phi in self._makers[c.next.id].rule.inputs()
+        }
+
+    @functools.cached_property
+    def _makers(self) -> dict[str, Let]:
+        """The operations on numbers, by their results."""
+        return {
+            statement.target: statement
+            for statement in walk(self.function.body)
+            if isinstance(statement, Let)
+            and isinstance(statement.rule, rules.Elementary)
+            and not statement.rule.whole
+            and not statement.rule.is_complex
+        }
 
     # -- code ---------------------------------------------------------------------------------
 

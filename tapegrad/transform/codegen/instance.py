@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from numba.core import types
 
-from tapegrad.transform.codegen.analysis import Activity, Arrays, unused_at_times
+from tapegrad.transform.codegen.analysis import Activity, Arrays, guarded, unused_at_times
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.ir import (
     Block,
@@ -85,7 +86,7 @@ class Instance:
                     group = groups.setdefault(arrays.of(identifier), ([], []))
                     group[side].append(position)
         shared = [g for g in groups.values() if g[0] and len(g[0]) + len(g[1]) > 1]
-        unused = unused_at_times(self.function, (), vanishing=False)
+        unused = unused_at_times(self.function, ())
         skips = {k for k, n in enumerate(leaves) if n in unused}
         read_whole = self._read_whole()
         sampled = {
@@ -94,6 +95,11 @@ class Instance:
         known = self.writes, self.shared, self.skips, self.sampled
         self.writes, self.shared, self.skips, self.sampled = writes, shared, skips, sampled
         return (writes, shared, skips, sampled) != known
+
+    @functools.cached_property
+    def is_guarded(self) -> bool:
+        """Whether it has an infinite partial that passes on nothing where a result is not used."""
+        return bool(guarded(self.function, self.arrays, self.results()))
 
     def _read_whole(self) -> set[str]:
         """Return what is read in another way than by elements, each about once."""

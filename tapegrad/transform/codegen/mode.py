@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from typing import NoReturn
 
+from tapegrad.ops.op import Fact
 from tapegrad.transform.codegen.analysis import Activity, Arrays, check_known, unused_suffix
 from tapegrad.transform.errors import TransformError
-from tapegrad.transform.ir import FunctionIR
+from tapegrad.transform.ir import FunctionIR, Let, walk
 from tapegrad.transform.printer import Writer
+from tapegrad.transform.rules.base import Elementary
 from tapegrad.transform.rules.generators import ProgramCode
 
 
@@ -53,6 +56,20 @@ class Mode:
     def is_active(self, identifier: str) -> bool:
         """Whether a name carries derivatives."""
         return identifier in self.activity
+
+    def is_settled(self, identifier: str) -> bool:
+        """Whether functions that are constant at infinity are applied to what follows from it."""
+        return self.activity.node(identifier) in self._settled
+
+    @functools.cached_property
+    def _settled(self) -> set[str]:
+        elementary = [
+            s.rule
+            for s in walk(self.function.body)
+            if isinstance(s, Let) and isinstance(s.rule, Elementary)
+        ]
+        flat = [rule for rule in elementary if Fact.VANISHING in rule.op.facts]
+        return self.activity.preceding(n for rule in flat for n in rule.inputs())
 
     def write(self, text: str) -> None:
         """Write a line."""

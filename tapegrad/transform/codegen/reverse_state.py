@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import functools
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,13 +19,23 @@ from tapegrad.transform.codegen.analysis import (
     Arrays,
     Scope,
     Scopes,
+    guarded,
     scopes,
     undefined_at_times,
     unused_at_times,
 )
 from tapegrad.transform.codegen.mode import Mode
 from tapegrad.transform.codegen.writes import Writes
-from tapegrad.transform.ir import FunctionIR, Let, Statement, name, names_in, unused
+from tapegrad.transform.ir import (
+    FunctionIR,
+    Let,
+    Statement,
+    defined,
+    name,
+    names_in,
+    unused,
+    walk,
+)
 from tapegrad.transform.kinds import holds_complex, is_complex, zero_text
 from tapegrad.transform.lowering.extents import Extents
 from tapegrad.transform.printer import Writer, show
@@ -99,12 +109,11 @@ class ReverseState(Mode):
     ) -> None:
         super().__init__(program, function, arrays, inputs, outputs, BAR)
         self.unstable = unstable
-        # numbers whose cotangent may be zero where their derivative is infinite
+        # numbers that may not be used, and numbers that may be infinite or nan then
         uncertain = outputs if is_seeded or len(outputs) > 1 else ()
-        self.doubtful = unused_at_times(function, uncertain)
-        # the same, only where nothing uses them; and numbers that may then be infinite or nan
-        self.skipped = unused_at_times(function, uncertain, vanishing=False)
+        self.skipped = unused_at_times(function, uncertain)
         self.undefined = undefined_at_times(function)
+        self._marked = self._following_guarded(uncertain, inputs if split else ())
         self.has_complex = any(map(holds_complex, self.types.values()))
         self.scopes: Scopes = scopes(function, split)
         self.writes = Writes(function, arrays, self.scopes)
@@ -123,6 +132,22 @@ class ReverseState(Mode):
         self.added: set[str] = set()  # copies and extents, which the function itself does not have
         self.count = 0
         self.region = Region(self.top)
+
+    def _following_guarded(self, uncertain: Iterable[str], arguments: Iterable[str]) -> set[str]:
+        """Return what depends on values that may not be used where their partials are infinite.
+
+        It is unknown of what callers pass, and of what callees return.
+        """
+        sources = guarded(self.function, self.arrays, uncertain)
+        if self.program.is_guarded:
+            lets = [s for s in walk(self.function.body) if isinstance(s, Let) and s.rule.calls]
+            sources.update(n for let in lets for n in (*defined(let), *let.rule.written()))
+            sources.update(arguments)
+        return self.activity.following(sources)
+
+    def is_marked(self, operand: str) -> bool:
+        """Whether a cotangent of 0 has to mean that nothing uses the operand."""
+        return self.activity.node(operand) in self._marked
 
     @functools.cached_property
     def extents(self) -> Extents:

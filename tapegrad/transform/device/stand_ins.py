@@ -12,12 +12,29 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.transform.runtime import INFINITESIMAL, NEGLIGIBLE
+
 TOO_SHORT = -2.718281828459045e-299  # what no computation is expected to yield
 
 
 def product(x: Any, y: Any) -> Any:
-    """Return ``x * y``, or 0 if x is 0."""
-    return 0.0 if x == 0.0 else x * y
+    """Return ``x * y`` as `runtime.product` does."""
+    return 0.0 if x == 0.0 else (0.0 if abs(x) < NEGLIGIBLE else x) * y
+
+
+def nonzero(partial: Any) -> Any:
+    """Return a partial as `runtime.nonzero` does."""
+    return INFINITESIMAL if partial == 0.0 else partial
+
+
+def settled(partial: Any, divisor: Any) -> Any:
+    """Return a partial as `runtime.settled` does."""
+    return 0.0 if abs(partial) == math.inf and divisor != 0.0 else partial
+
+
+def moved(tangent: Any, other: Any) -> Any:
+    """Return a tangent as `runtime.moved` does."""
+    return INFINITESIMAL if tangent == 0.0 and other != 0.0 else tangent
 
 
 def inverse(value: Any) -> Any:
@@ -126,4 +143,6 @@ def bits(cuda: Any, is_simulated: bool) -> dict[str, Callable[..., Any]]:
     return {"to_bits": to_bits, "from_bits": from_bits}
 
 
-RUNTIME = {f.__name__: f for f in (product, inverse, quotient, plus, give_tape)}
+RUNTIME = {
+    f.__name__: f for f in (product, nonzero, settled, moved, inverse, quotient, plus, give_tape)
+}

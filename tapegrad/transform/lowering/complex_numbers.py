@@ -35,7 +35,6 @@ from tapegrad.transform.rules.base import (
     Unary,
     Unknown,
     View,
-    Whole,
     conjugate,
     real_names,
 )
@@ -45,6 +44,7 @@ from tapegrad.transform.rules.generated_calls import Addition, Keep
 from tapegrad.transform.rules.generators import ForwardCode, Lowerer, ReverseCode
 from tapegrad.transform.rules.makers import Fixed, Found
 from tapegrad.transform.rules.views import Rearrangement
+from tapegrad.transform.rules.whole import Whole
 from tapegrad.transform.syntax import subtree
 
 # -- rules -----------------------------------------------------------------------------------------

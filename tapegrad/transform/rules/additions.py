@@ -13,6 +13,7 @@ from numba.extending import overload
 from tapegrad.kernels.intrinsics import index
 from tapegrad.transform.cache.machine_code import jit
 from tapegrad.transform.rules.array_specs import addition
+from tapegrad.transform.runtime import INFINITESIMAL
 
 
 def as_array(g, bar):
@@ -144,6 +145,18 @@ def sum_numbered(numbers, g):
         if where[k] > 0:
             total += values[k]
     return total
+
+
+@jit
+def mark_zeros(bar, given):
+    """Mark cotangents of 0, as `runtime.nonzero` does, of an array that is used as a whole.
+
+    It is used if `given` is not 0, a cotangent of the result or the number of those that are not 0.
+    """
+    if given != 0:
+        for place in np.ndindex(bar.shape):
+            if bar[place] == 0.0:
+                bar[place] += INFINITESIMAL
 
 
 @addition

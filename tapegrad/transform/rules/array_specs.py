@@ -23,9 +23,10 @@ from tapegrad.kernels import native
 from tapegrad.ops.op import TABLE
 from tapegrad.transform.cache.machine_code import inlined, jit
 from tapegrad.transform.kinds import is_array, is_complex
-from tapegrad.transform.rules.base import Elementary, Linear, View, Whole
+from tapegrad.transform.rules.base import Elementary, Linear, View
 from tapegrad.transform.rules.generators import Lowerer
 from tapegrad.transform.rules.scalars import product_of_elements
+from tapegrad.transform.rules.whole import Whole
 from tapegrad.transform.syntax import subtree
 
 VARIABLE = object()  # stands for the value of an argument that is not a constant
@@ -37,7 +38,7 @@ class Spec:
 
     The derivative with respect to arguments in `steps` is zero. If it `chooses`, it may leave
     elements of its arguments unused. If it is `holomorphic`, its derivatives are valid for complex
-    arguments.
+    arguments. It is linear in each of the `linear` ones.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Spec:
     steps: tuple[str, ...] = ()
     chooses: bool = False
     holomorphic: bool = False
+    linear: tuple[str, ...] = ()
     vjp: dict[str, Any] = field(default_factory=dict)
     jvp: dict[str, Any] = field(default_factory=dict)
 
@@ -85,7 +87,7 @@ def declare(
     like
         A function declared earlier whose derivatives, as functions of the result, are the same.
     """
-    spec = SPECS[name] = Spec(name, arguments, cheap, steps, chooses, holomorphic)
+    spec = SPECS[name] = Spec(name, arguments, cheap, steps, chooses, holomorphic, linear)
     if like:
         spec.vjp, spec.jvp = SPECS[like].vjp, SPECS[like].jvp
     for argument in linear:

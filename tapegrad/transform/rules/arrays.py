@@ -10,6 +10,7 @@ from tapegrad.transform.rules.linear_algebra import *
 from tapegrad.transform.rules.makers import *
 from tapegrad.transform.rules.positions import *
 from tapegrad.transform.rules.reductions import *
+from tapegrad.transform.rules.scalars import nonzero_elements as nonzero_elements
 from tapegrad.transform.rules.scalars import product_of_elements as product_of_elements
 from tapegrad.transform.rules.sequences import *
 from tapegrad.transform.rules.sorting import *

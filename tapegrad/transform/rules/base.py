@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -99,10 +99,11 @@ class Rule:
 
     def zeros(self, let: Let) -> ast.expr:
         """Return an expression for an array of zeros like the (fresh) result."""
-        return _call("np.zeros_like", name(let.target))
+        return call_of("np.zeros_like", name(let.target))
 
 
-def _call(function: str, *arguments: ast.expr) -> ast.expr:
+def call_of(function: str, *arguments: ast.expr) -> ast.expr:
+    """Return the call of a function by its name."""
     return ast.Call(name(function), list(arguments), [])
 
 
@@ -243,7 +244,7 @@ class Elementary(Rule):
             return found
         if whole:
             return ast.Call(ast.Attribute(found, "astype", ast.Load()), [name("np.float64")], [])
-        return _call("np.float64", found)
+        return call_of("np.float64", found)
 
     def may_be_complex(self, expr: ast.expr) -> bool:
         """Whether an expression of operands and the result may be complex."""
@@ -262,7 +263,19 @@ class Elementary(Rule):
         for position, operand in enumerate(self.operands):
             if isinstance(operand, ast.Name) and gen.is_active(operand.id):
                 if self.op.arguments[position] in self.op.rules:
-                    yield position, operand.id, self.partial(position, let.target)
+                    factor = self.partial(position, let.target)
+                    if position == 1 and self.may_settle(gen, let.target):
+                        factor = call_of("runtime.settled", factor, self.read(operand))
+                    yield position, operand.id, factor
+
+    def may_settle(self, gen: Generator, target: str) -> bool:
+        """Whether functions that are constant at infinity are applied to a quotient."""
+        return (
+            self.op.name == "divide"
+            and not self.whole
+            and not self.is_complex
+            and gen.is_settled(target)
+        )
 
     def write_vjp(self, gen: ReverseCode, let: Let) -> None:
         for position, operand, factor in self.terms(gen, let):
@@ -272,10 +285,12 @@ class Elementary(Rule):
             if self.is_complex and self.may_be_complex(factor):
                 factor = conjugate(factor, self.whole)
             guarded = self.is_guarded(gen, let.target, position, factor)
+            if self.may_vanish(gen, operand, factor):
+                factor = call_of(self.nonzero_name(factor), factor)
             if not self.whole:
                 g = gen.bar(let.target)
                 if guarded:
-                    product: ast.expr = _call(self.product_name(), name(g), factor)
+                    product: ast.expr = call_of(self.product_name(), name(g), factor)
                     gen.add(operand, show(product), _ONE, factor)
                 else:
                     gen.add(operand, g, factor)
@@ -283,14 +298,14 @@ class Elementary(Rule):
             shadow = name(gen.shadow(let.target))
             product = _product(shadow, factor)
             if guarded:
-                product = _call(self.product_name(), shadow, factor)
+                product = call_of(self.product_name(), shadow, factor)
             if self.op.chooses and not isinstance(factor, ast.Constant):
                 # elements that were not selected receive nothing, not even nan
-                product = _call(self.product_name(), factor, shadow)
+                product = call_of(self.product_name(), factor, shadow)
             if isinstance(self.types[operand], types.Array):
                 gen.add_array(operand, product, self.types[let.target].ndim)
             else:
-                gen.add(operand, show(_call("np.sum", product)), _ONE, product)
+                gen.add(operand, show(call_of("np.sum", product)), _ONE, product)
 
     def in_terms_of_computed(self, factor: ast.expr) -> ast.expr:
         """Return a partial with names for the calls that the program computes anyway."""
@@ -308,12 +323,35 @@ class Elementary(Rule):
         """Whether a partial may be infinite or nan where the cotangent is zero."""
         overwritten = self.whole and gen.arrays.is_stored(target)
         if self.is_singular(position, factor):
-            return overwritten or target in gen.doubtful
+            return overwritten or target in gen.skipped
         if isinstance(factor, ast.Constant) or not (overwritten or target in gen.skipped):
             return False
         quotient = self.op.name == "divide" and not isinstance(self.operands[1], ast.Constant)
         copied = {copy: array for array, copy in self.kept.items()}
         return quotient or any(copied.get(n, n) in gen.undefined for n in names_in(factor))
+
+    def may_vanish(self, gen: ReverseCode, operand: str, factor: ast.expr) -> bool:
+        """Whether a partial of 0 has to be told from the cotangent of an operand that is not used.
+
+        Where a value is not selected, it is not used. A partial that does not depend on the
+        arguments of the derivative and is 0 means so, too.
+        """
+        if self.op.chooses or not gen.is_marked(operand):
+            return False
+        copied = {copy: array for array, copy in self.kept.items()}
+        return any(gen.is_active(copied.get(n, n)) for n in names_in(factor))
+
+    def nonzero_name(self, factor: ast.expr) -> str:
+        """Return the name of the function that marks a partial of 0."""
+        if self.whole:
+            return "arrays.nonzero_elements"
+        is_complex = self.is_complex and self.may_be_complex(factor)
+        return "arrays.complex_nonzero" if is_complex else "runtime.nonzero"
+
+    def may_be_singular(self) -> bool:
+        """Whether any partial may be infinite or nan where the function is not."""
+        named = [k for k, operand in enumerate(self.operands) if isinstance(operand, ast.Name)]
+        return any(self.is_singular(k, self.operands[k]) for k in named)
 
     def is_singular(self, position: int, factor: ast.expr) -> bool:
         """Whether the partial of an operand may be infinite or nan where the function is not."""
@@ -326,11 +364,19 @@ class Elementary(Rule):
             return isinstance(exponent, complex) or exponent < 1 or exponent % 1 != 0
         return True
 
-    def product(self, position: int, dot: ast.expr, factor: ast.expr) -> ast.expr:
-        """Return a tangent times a partial; a tangent of 0 gives 0, even if the partial is nan."""
-        if self.is_singular(position, factor):
-            return _call(self.product_name(), dot, factor)
-        return _product(dot, factor)
+    def moved(self, gen: ForwardCode, operand: str) -> ast.expr:
+        """Return the tangent of an operand, marked if it is 0 but what it follows from is moved."""
+        found: ast.expr = name(gen.dot(operand))
+        is_cotangent = self.op.name == "product"  # its tangent is 0 where nothing uses the value
+        if not (is_cotangent or self.whole or self.is_complex):
+            for origin in gen.origins(operand):
+                found = call_of("runtime.moved", found, name(gen.dot(origin)))
+        return found
+
+    def is_linear(self, gen: Generator, let: Let) -> bool:
+        """Whether no partial depends on what is differentiated."""
+        factors = [factor for _, _, factor in self.terms(gen, let)]
+        return not any(gen.is_active(n) for factor in factors for n in names_in(factor))
 
     def product_name(self) -> str:
         """Return the name of the product that is 0 where its first factor is 0."""
@@ -341,7 +387,7 @@ class Elementary(Rule):
     def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         if self.whole and self.op.name == "where":
             chosen = [name(gen.tangent(operand)) for operand in self.operands[1:]]
-            dots = _call("np.where", self.operands[0], *chosen)
+            dots = call_of("np.where", self.operands[0], *chosen)
             gen.set_dot(let, dots, broadcast=self._widens(let, self.operands[1:]))
             return
         found: ast.expr | None = None
@@ -349,12 +395,14 @@ class Elementary(Rule):
         differentiated: list[ast.expr] = []
         for position, operand, factor in self.terms(gen, let):
             differentiated.append(name(operand))
-            dot: ast.expr = name(gen.dot(operand))
+            dot = self.moved(gen, operand) if gen.is_summed(let) else name(gen.dot(operand))
             # a cotangent of 0 passes nothing on, whatever the tangent of the partial
-            if Fact.VANISHING in self.op.facts or (self.op.name == "product" and position == 1):
-                term: ast.expr = _call(self.product_name(), factor, dot)
+            if self.op.chooses or (self.op.name == "product" and position == 1):
+                term: ast.expr = call_of(self.product_name(), factor, dot)
+            elif self.is_singular(position, factor):
+                term = call_of(self.product_name(), self.moved(gen, operand), factor)
             else:
-                term = self.product(position, dot, factor)
+                term = _product(dot, factor)
             read.update([operand, *names_in(factor)])
             found = term if found is None else ast.BinOp(found, ast.Add(), term)
         arrays = {
@@ -467,7 +515,7 @@ class Alloc(Rule):
 
 def _zeros_for(let: Let, arguments: Atoms, like: str | None) -> ast.expr:
     if like is not None:
-        return _call("np.zeros_like", name(like))
+        return call_of("np.zeros_like", name(like))
     if arguments:
         assert isinstance(let.expr, ast.Call)
         keywords = [k for k in let.expr.keywords if k.arg == "dtype"]
@@ -475,79 +523,7 @@ def _zeros_for(let: Let, arguments: Atoms, like: str | None) -> ast.expr:
         if len(arguments) > 1 and not keywords:
             keywords = [ast.keyword("dtype", arguments[1])]
         return ast.Call(name("np.zeros"), positional, keywords)
-    return _call("np.zeros_like", name(let.target))
-
-
-class Whole(Rule):
-    """A function of whole arrays, with derivatives written in `tapegrad.transform.rules.arrays`."""
-
-    def __init__(
-        self, spec: Any, operands: dict[str, ast.expr], fresh: bool, lowering: Lowerer
-    ) -> None:
-        self.spec = spec
-        self.operands = operands
-        self.fresh = fresh
-        self.types = lowering.types
-        self.cheap = spec.cheap
-        self.is_passing = not spec.chooses
-        active = [atom for key, atom in operands.items() if key in spec.vjp or key in spec.jvp]
-        self._inputs = real_names(active, lowering)
-
-    def contents(self, let: Let) -> list[str]:
-        return [*names_in(let.expr), let.target]
-
-    def _call(
-        self, function: Any, special: dict[str, ast.expr], let: Let, is_pull: bool
-    ) -> ast.expr:
-        values = {**self.operands, "z": name(let.target)}
-        values = {key: self.value(atom, is_pull) for key, atom in values.items()} | special
-        code = function.py_func.__code__
-        reads = code.co_varnames[: code.co_argcount]
-        return _call(f"arrays.{function.py_func.__name__}", *(values[n] for n in reads))
-
-    def value(self, atom: ast.expr, is_pull: bool) -> ast.expr:
-        """Return the expression that a derivative reads for an operand, conjugated for a vjp."""
-        found = self.read(atom)
-        kind = self.types.get(atom.id) if isinstance(atom, ast.Name) else None
-        if is_pull and kind is not None and is_complex(kind):
-            return conjugate(found, isinstance(kind, types.Array))
-        return found
-
-    def refuse_unknown(self, gen: Generator, let: Let, argument: str) -> None:
-        """Raise the error for an argument without a known derivative."""
-        gen.refuse(
-            f"cannot differentiate {show(let.expr)} with respect to {argument!r}; pass it through "
-            "tg.stop_gradient, or write the function as a loop",
-            let.line,
-        )
-
-    def derivatives(
-        self, gen: Generator, let: Let, functions: Mapping[str, Any]
-    ) -> Iterator[tuple[str, str, Any]]:
-        """Yield the arguments that carry derivatives, with their names and functions."""
-        for argument, atom in self.operands.items():
-            if self.is_active(gen, atom):
-                if functions.get(argument) is None:
-                    self.refuse_unknown(gen, let, argument)
-                yield argument, atom.id, functions[argument]
-
-    def write_vjp(self, gen: ReverseCode, let: Let) -> None:
-        g = gen.shadow(let.target) if self.fresh else gen.bar(let.target)
-        for argument, operand, function in self.derivatives(gen, let, self.spec.vjp):
-            whole = isinstance(self.types[operand], types.Array)
-            bar = {f"{argument}_bar": name(gen.shadow(operand))} if whole else {}
-            call = self._call(function, {"g": name(g), **bar}, let, True)
-            if whole:
-                gen.line(call)
-            else:
-                gen.add(operand, show(call), ast.Constant(1.0), call)
-
-    def write_jvp(self, gen: ForwardCode, let: Let) -> None:
-        found: ast.expr | None = None
-        for argument, operand, function in self.derivatives(gen, let, self.spec.jvp):
-            term = self._call(function, {f"{argument}_dot": name(gen.dot(operand))}, let, False)
-            found = term if found is None else ast.BinOp(found, ast.Add(), term)
-        gen.set_dot(let, found)
+    return call_of("np.zeros_like", name(let.target))
 
 
 class Gather(Read):
@@ -562,9 +538,9 @@ class Gather(Read):
         if not gen.is_active(self.array):
             return
         shadow = gen.shadow(self.array)
-        places = _call("arrays.places", name(shadow))
+        places = call_of("arrays.places", name(shadow))
         chosen = ast.Subscript(places, self.read(self.index), ast.Load())
-        gen.line(_call("arrays.scatter", name(shadow), chosen, name(gen.shadow(let.target))))
+        gen.line(call_of("arrays.scatter", name(shadow), chosen, name(gen.shadow(let.target))))
 
 
 class Literal(Rule):
@@ -582,7 +558,7 @@ class Literal(Rule):
             return super().zeros(let)
         extents: list[ast.expr] = [ast.Constant(1 + place) for place in self.items[-1][0]]
         shape = extents[0] if len(extents) == 1 else ast.Tuple(extents, ast.Load())
-        return _call("np.zeros", shape)
+        return call_of("np.zeros", shape)
 
     def write_vjp(self, gen: ReverseCode, let: Let) -> None:
         for position, item in self.items:

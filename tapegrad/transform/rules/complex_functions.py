@@ -6,6 +6,7 @@ import numpy as np
 
 from tapegrad.transform.cache.machine_code import jit
 from tapegrad.transform.rules.array_specs import declare, derivative, partial
+from tapegrad.transform.runtime import INFINITESIMAL, NEGLIGIBLE
 
 declare("complex_det", "a", calls=False, holomorphic=True)
 declare(
@@ -25,8 +26,16 @@ def complex_inverse(z):
 
 @jit
 def complex_product(x, y):
-    """Return ``x * y``, or 0 if x is 0; at least one factor is complex."""
-    return x * y if x != 0.0 else 0j
+    """Return ``x * y`` as `runtime.product` does; at least one factor is complex."""
+    if x == 0.0:
+        return 0j
+    return x * y if abs(x) >= NEGLIGIBLE else 0.0 * y
+
+
+@jit
+def complex_nonzero(partial):
+    """Return a partial as `runtime.nonzero` does."""
+    return partial if partial != 0.0 else complex(INFINITESIMAL, 0.0)
 
 
 @jit

@@ -25,7 +25,6 @@ from tapegrad.transform.rules.array_specs import (
     derivative,
     understands,
 )
-from tapegrad.transform.rules.base import Whole
 from tapegrad.transform.rules.generators import ForwardCode, Generator, ReverseCode
 from tapegrad.transform.rules.linear_algebra import (
     pinv_cotangent,
@@ -33,6 +32,7 @@ from tapegrad.transform.rules.linear_algebra import (
     product_of,
     symmetric_part,
 )
+from tapegrad.transform.rules.whole import Whole
 
 declare("svd", "a", "full_matrices", calls=False)
 declare("qr", "a", calls=False)
@@ -92,6 +92,8 @@ class Several(Whole):
                     gen.read(self.read(operand))
                 bar = {f"{argument}_bar": name(gen.shadow(atom.id))}
                 gen.write(self._text(self.spec.vjp[argument], {**cotangents, **bar}))
+                if self.may_vanish(gen, argument, atom.id):
+                    gen.write(f"arrays.mark_zeros({gen.shadow(atom.id)}, 1.0)")
 
     def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         """Write the call, and the tangents of its results."""

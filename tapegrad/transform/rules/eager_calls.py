@@ -49,6 +49,9 @@ class EagerCall(Rule):
             call = self.derivative("vjp", number, name(let.target), g)
             if is_array(self.types[operand]):
                 gen.add_array(operand, call, self.types[operand].ndim)
+                if gen.is_marked(operand):
+                    given = f"np.count_nonzero({g})" if self.fresh else g
+                    gen.write(f"arrays.mark_zeros({gen.shadow(operand)}, {given})")
             else:
                 gen.read(call)
                 gen.add(operand, ast.unparse(call), ast.Constant(1.0), call)

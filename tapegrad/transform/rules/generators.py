@@ -20,6 +20,10 @@ class ProgramCode(Protocol):
     statics: dict[str, Any]
     origins: dict[str, Any]
 
+    @property
+    def is_guarded(self) -> bool:
+        """Whether any function has an infinite partial that passes on nothing at times."""
+
     def instance(self, dispatcher: Any, kinds: tuple[Any, ...]) -> Any:
         """Return a called function for argument types, lowered."""
 
@@ -72,6 +76,9 @@ class Generator(Protocol):
     def is_active(self, identifier: str) -> bool:
         """Whether a name carries derivatives."""
 
+    def is_settled(self, identifier: str) -> bool:
+        """Whether functions that are constant at infinity are applied to what follows from it."""
+
     def refuse(self, what: str, line: int) -> NoReturn:
         """Raise an error that points to a line of the user's function."""
 
@@ -87,6 +94,12 @@ class ForwardCode(Generator, Protocol):
 
     def dot(self, identifier: str) -> str:
         """Return the tangent of a name."""
+
+    def is_summed(self, let: Let) -> bool:
+        """Whether an operation adds to the sum of a loop, where a partial of it may be infinite."""
+
+    def origins(self, identifier: str) -> list[str]:
+        """Return the numbers that a number follows from, unless its tangent is linear in theirs."""
 
     def tangent(self, atom: ast.expr | None) -> str:
         """Return the tangent of an atom, zero if it has none."""
@@ -117,7 +130,6 @@ class ReverseCode(Generator, Protocol):
     shadows: ShadowCode
     undefined: set[str]  # values that may be infinite or nan where they are not used
     skipped: set[str]  # numbers whose cotangent may be zero because nothing uses them
-    doubtful: set[str]  # numbers whose cotangent may be zero where their derivative is infinite
     uses_tape: bool
 
     @property
@@ -151,6 +163,9 @@ class ReverseCode(Generator, Protocol):
 
     def add_element(self, array: str, index: ast.expr, g: str) -> None:
         """Add to an element of the cotangent of an array."""
+
+    def is_marked(self, operand: str) -> bool:
+        """Whether a cotangent of 0 has to mean that nothing uses the operand."""
 
     def handed_by(self, let: Any, variant: Any) -> list[str]:
         """Return the names of the numbers that a callee hands over."""

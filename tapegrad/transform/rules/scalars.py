@@ -99,8 +99,14 @@ def scalar(
 
 @numba.vectorize
 def product_of_elements(x, y):
-    """Return x * y, 0 where x is 0."""
-    return 0.0 if x == 0.0 else x * y
+    """Return x * y, 0 where x is 0; see `runtime.product`."""
+    return 0.0 if x == 0.0 else (0.0 if abs(x) < runtime.NEGLIGIBLE else x) * y
+
+
+@numba.vectorize
+def nonzero_elements(partial):
+    """Return partials, or `INFINITESIMAL` where they are 0; see `runtime.nonzero`."""
+    return runtime.INFINITESIMAL if partial == 0.0 else partial
 
 
 @scalar(
@@ -122,6 +128,44 @@ product_of_elements.tapegrad_op = product
 @product.partials
 def _(x, y):
     return y, x
+
+
+@scalar(
+    runtime.nonzero,
+    number="runtime.nonzero",
+    whole="arrays.nonzero_elements",
+    facts=Fact.ARITHMETIC | Fact.HOLOMORPHIC,
+)
+def nonzero(partial):
+    """A partial derivative, marked if it is 0."""
+
+
+@scalar(runtime.settled, number="runtime.settled", facts=Fact.ARITHMETIC | Fact.HOLOMORPHIC)
+def settled(partial, divisor):
+    """The partial of a quotient by its divisor, 0 where that does not change the quotient."""
+
+
+@settled.partial("partial")
+def _(partial, divisor):
+    return 1.0
+
+
+@scalar(runtime.moved, number="runtime.moved", facts=Fact.ARITHMETIC | Fact.HOLOMORPHIC)
+def moved(tangent, other):
+    """A tangent, marked if it is 0 and another one that it follows from is not."""
+
+
+@moved.partial("tangent")
+def _(tangent, other):
+    return 1.0
+
+
+nonzero_elements.tapegrad_op = nonzero
+
+
+@nonzero.partial("partial")
+def _(partial):
+    return 1.0
 
 
 @scalar(np.radians, np.deg2rad, math.radians, facts=Fact.ARITHMETIC)

@@ -19,8 +19,9 @@ from tapegrad.transform.rules.array_specs import (
     derivative,
     understands,
 )
-from tapegrad.transform.rules.base import Rule, Whole, real_names
+from tapegrad.transform.rules.base import Rule, real_names
 from tapegrad.transform.rules.generators import ForwardCode, Generator, ReverseCode
+from tapegrad.transform.rules.whole import Whole
 
 declare("flatten", "a", holomorphic=True, linear=("a",), value="a.flatten()")
 declare("item", "a", linear=("a",), value="a.item()")

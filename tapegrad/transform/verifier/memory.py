@@ -178,7 +178,9 @@ _REDUCTIONS = frozenset(
 _FINDS = (("np", "nonzero"), ("np", "where"))  # tuples of arrays of positions
 _OF_NUMBERS = frozenset(["conjugate", "imag", "real"])  # complex numbers have them as well
 _ARRAY_METHODS = VIEWS | {"astype", "copy", "flatten"}
-NUMBER_CALLS = frozenset(["complex_inverse", "complex_product", "direction", "turn"])
+NUMBER_CALLS = frozenset(
+    ["complex_inverse", "complex_product", "complex_nonzero", "direction", "turn"]
+)
 _SAME = frozenset(["tuple", "list", "enumerate", "zip", "reversed"])  # pass arrays on
 _BAR = re.compile(r"_bar\d*$")
 

@@ -32,6 +32,8 @@ _SMOOTH = {
     "arange": (0, 2),
     "full": (1,),
     "full_like": (1,),
+    "moved": (0,),
+    "settled": (0,),
 }
 _SUMS = {"add": 1, "subtract": -1}
 

@@ -61,6 +61,8 @@ class Sources(Walk):
         ]
 
     def source(self, node: ast.expr) -> Source | None:
+        while isinstance(node, ast.Call) and module_call(node) == ("runtime", "moved"):
+            node = node.args[0]  # or what stands for 0, if others are not 0
         inner: ast.expr = node
         while not isinstance(inner, ast.Name):
             if isinstance(inner, ast.Subscript):
