@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tapegrad.autograd.api import grad
-from tapegrad.autograd.tangents import tangents_of
+from tapegrad.autograd.forward_ad import dual_level, make_dual, unpack_dual
 from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.tensor import Tensor
 from tapegrad.ops.op import is_complex
@@ -71,6 +71,11 @@ def random_cotangent(output: Tensor, rng: np.random.Generator, strided: bool) ->
     if strided and array.ndim:
         array = np.repeat(array, 2, axis=-1)[..., ::2]
     return as_tensor(array, device=output.device).requires_grad_()
+
+
+def zeros_like(x: Tensor) -> Tensor:
+    """Return zeros of the shape, dtype and device of a tensor."""
+    return as_tensor(np.zeros(x.shape, x.dtype), device=x.device)
 
 
 def _unit_vector(shape: Any, rng: np.random.Generator) -> np.ndarray:
@@ -197,15 +202,29 @@ class Point:
 
     def tangents(self, i: int, direction: Tensor) -> list[Tensor]:
         """Return the tangents of the outputs along a direction in an input."""
-        found = tangents_of(self.outputs, [self.sources[i]], [direction], False)
-        return [
-            as_tensor(np.zeros(z.shape, z.dtype), device=z.device) if t is None else t
-            for t, z in zip(found, self.outputs, strict=True)
-        ]
+        directions: list[Tensor | None] = [zeros_like(x) for x in self.sources]
+        directions[i] = direction
+        found = self.tangents_along(directions)
+        return [zeros_like(z) if t is None else t for t, z in zip(found, self.outputs, strict=True)]
+
+    def tangents_along(self, directions: Sequence[Tensor | None]) -> list[Tensor | None]:
+        """Return the tangents of the outputs if the inputs have some; None is no tangent.
+
+        The function is called in a dual level, with dual tensors that have no history.
+        """
+        left = iter(directions)
+        with dual_level():
+            args = list(self.inputs)
+            for k, x in enumerate(self.inputs):
+                if isinstance(x, Tensor) and x.requires_grad:
+                    t = next(left)
+                    args[k] = x.detach() if t is None else make_dual(x.detach(), t)
+            outputs = outputs_of(self.func, args)
+            return [unpack_dual(outputs[k]).tangent for k in self._chosen]
 
     def sweep_zeros(self, outputs: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
         """Return the gradients for zero cotangents."""
-        seeds = [as_tensor(np.zeros(z.shape, z.dtype), device=z.device) for z in outputs]
+        seeds = [*map(zeros_like, outputs)]
         return grad(outputs, self.sources, seeds, retain_graph=True, allow_unused=True)
 
     def analytical(self, k: int, part: str, fast: bool) -> list[np.ndarray]:

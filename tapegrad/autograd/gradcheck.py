@@ -20,10 +20,11 @@ from tapegrad.autograd.checked_point import (
     differentiable,
     outputs_of,
     random_cotangent,
+    zeros_like,
 )
 from tapegrad.autograd.function import Function
 from tapegrad.eager.batched import batched, expanded, open_level
-from tapegrad.eager.creation import tensor
+from tapegrad.eager.creation import as_tensor, tensor
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor
 from tapegrad.ops.op import is_complex
@@ -71,13 +72,14 @@ def gradcheck(
     nondet_tol
         Largest allowed difference between two runs of the backward pass.
     check_undefined_grad
-        Check that undefined cotangents are treated as zeros.
+        Check that undefined cotangents, and undefined tangents, are treated as zeros.
     check_grad_dtypes
         Check that gradients have the dtypes of their inputs.
     check_batched_grad
         Check that gradients for several cotangents at once are those for each of them.
     check_forward_ad
-        Check the tangents of forward mode, with the Jacobian's columns.
+        Check the tangents of forward mode: `func` is called in a level of `forward_ad`, with dual
+        tensors that have no history. A Function needs a `jvp` there.
     check_batched_forward_grad
         Check that tangents for several directions at once are those for each of them.
     check_backward_ad
@@ -133,7 +135,7 @@ def gradcheck(
         atol,
         rtol,
         nondet_tol,
-        undefined=check_undefined_grad and check_backward_ad,
+        undefined=check_undefined_grad,
         dtypes=check_grad_dtypes,
         fast=fast_mode,
         backward=check_backward_ad,
@@ -212,6 +214,9 @@ def gradgradcheck(
         cotangents = tuple(random_cotangent(o, rng, gen_non_contig_grad_outputs) for o in outputs)
 
     def gradients(*both: Any) -> tuple[Tensor, ...]:
+        for x, original in zip(both, args + cotangents, strict=True):
+            if isinstance(original, Tensor) and original.requires_grad:
+                x.requires_grad_()  # dual tensors have no history
         given, seeds = both[: len(args)], both[len(args) :]
         outputs = differentiable(outputs_of(func, given))
         found = grad(outputs, differentiable(given), seeds, create_graph=True, allow_unused=True)
@@ -243,10 +248,17 @@ def _verdict(func: Checked, inputs: tuple[Any, ...], rules: Rules, raises: bool)
     _check_inputs(inputs)
     try:
         point = Point(func, inputs, rules)
-        for part in point.parts:
-            _compare(point, part)
-        if point.depends and rules.batched_forward:
-            _check_batched_tangents(point)
+        differences = {part: _differences(point, part) for part in point.parts}
+        if point.depends and rules.backward:
+            for part, numerical in differences.items():
+                _compare(point, part, numerical)
+        if point.depends and rules.forward:
+            for part, numerical in differences.items():
+                _compare_tangents(point, part, numerical)
+            if rules.undefined:
+                _check_undefined_tangents(point)
+            if rules.batched_forward:
+                _check_batched_tangents(point)
         if point.depends and rules.backward:
             _check_zeros(point)
             if rules.batched:
@@ -286,19 +298,19 @@ def _check_inputs(inputs: tuple[Any, ...]) -> None:
         )
 
 
-def _compare(point: Point, part: str) -> None:
-    """Compare the derivatives of all outputs with respect to all inputs with differences."""
-    fast, rtol = point.rules.fast, point.rules.rtol
-    numerical = [point.numerical(i, part, fast) for i in range(len(point.us))]
+def _differences(point: Point, part: str) -> list[list[np.ndarray]]:
+    """Return the Jacobians of all outputs from differences; those of constant outputs are zero."""
+    numerical = [point.numerical(i, part, point.rules.fast) for i in range(len(point.us))]
     if not point.depends:
         moves = [np.abs(jacobian) for row in numerical for jacobian in row]
         if not all(np.all(move <= point.rules.nondet_tol) for move in moves):
             raise GradcheckError("Numerical gradient for function expected to be zero")
-        return
-    if point.rules.forward:
-        _compare_tangents(point, part, numerical)
-    if not point.rules.backward:
-        return
+    return numerical
+
+
+def _compare(point: Point, part: str, numerical: list[list[np.ndarray]]) -> None:
+    """Compare the derivatives of all outputs with respect to all inputs with differences."""
+    fast, rtol = point.rules.fast, point.rules.rtol
     analytical = [point.analytical(k, part, fast) for k in range(len(point.vs))]
     for k, v in enumerate(point.vs):
         for i, u in enumerate(point.us):
@@ -409,6 +421,25 @@ def _check_batched_tangents(point: Point) -> None:
                 raise GradcheckError(
                     f"For output {k} and input {i}:\n\nbatched tangents differ from single ones.\n"
                     f"\nGot:\n{t}\n\nExpected:\n{tensor(expected)}\n"
+                )
+
+
+def _check_undefined_tangents(point: Point) -> None:
+    """Check that an input without tangent gives the tangents of an input whose tangent is zero."""
+    sources = point.sources
+    directions: list[Tensor | None] = [
+        as_tensor(u[0], x.dtype, x.device) for x, u in zip(sources, point.us, strict=True)
+    ]
+    for i, x in enumerate(sources):
+        zero, none = (
+            point.tangents_along([*directions[:i], given, *directions[i + 1 :]])
+            for given in (zeros_like(x), None)
+        )
+        for k, (a, b) in enumerate(zip(zero, none, strict=True)):
+            if a is not None and b is not None and not np.allclose(array_of(a), array_of(b)):
+                raise GradcheckError(
+                    f"Mismatch in tangent values for output with index: {k} when input: {i} has an "
+                    f"undefined tangent value.  Got: {b} but expected: {a}"
                 )
 
 

@@ -6,7 +6,7 @@ from functions import Cube, make
 from leaves import leaf
 
 import tapegrad as tg
-from tapegrad.autograd import gradcheck, gradgradcheck
+from tapegrad.autograd import forward_ad, gradcheck, gradgradcheck
 from tapegrad.autograd.gradcheck import GradcheckError
 
 both_modes = pytest.mark.parametrize("fast", [False, True], ids=["slow", "fast"])
@@ -412,6 +412,50 @@ class TestOptions:
         assert not gradcheck(
             F.apply, x, check_forward_ad=True, check_backward_ad=False, raise_exception=False
         )
+
+    @both_modes
+    @pytest.mark.parametrize("backward", [False, True])
+    def test_the_function_is_called_with_dual_tensors(self, backward, fast):
+        def f(x, factor):
+            primal, t = forward_ad.unpack_dual(x)
+            return x * x if t is None else forward_ad.make_dual(primal**2, factor * primal * t)
+
+        options = {"check_forward_ad": True, "check_backward_ad": backward, "fast_mode": fast}
+        assert gradcheck(f, (leaf([1.0, 2.0]), 2.0), **options)
+        with pytest.raises(GradcheckError, match="Jacobian computed with forward mode mismatch"):
+            gradcheck(f, (leaf([1.0, 2.0]), 3.0), **options)
+
+    @both_modes
+    def test_forward_mode_needs_a_jvp(self, fast):
+        with pytest.raises(NotImplementedError, match="You must implement the jvp function"):
+            gradcheck(Square.apply, leaf([1.0, 2.0]), check_forward_ad=True, fast_mode=fast)
+
+    def test_reverse_mode_is_checked_first(self):
+        with pytest.raises(GradcheckError, match=r"^Jacobian mismatch for output 0"):
+            gradcheck(Wrong.apply, leaf([1.0, 2.0]), check_forward_ad=True)
+
+    @both_modes
+    def test_undefined_tangents(self, fast):
+        def f(x, y):
+            (px, xt), (py, yt) = map(forward_ad.unpack_dual, (x, y))
+            if yt is None or xt is not None:
+                return x * y
+            return forward_ad.make_dual(px * py, 3.0 * px * yt)
+
+        args = leaf([1.0, 2.0]), leaf([0.5, 0.7])
+        options = {"check_forward_ad": True, "fast_mode": fast}
+        with pytest.raises(GradcheckError, match="when input: 0 has an undefined tangent value"):
+            gradcheck(f, args, **options)
+        assert gradcheck(f, args, check_undefined_grad=False, **options)
+
+    @pytest.mark.parametrize(
+        "f",
+        [tg.jit(lambda x: tg.sin(x) * x), lambda x: tg.vmap(tg.sin)(x), lambda x: x.copy().mul_(x)],
+        ids=["jit", "vmap", "in place"],
+    )
+    def test_other_functions_in_forward_mode(self, f):
+        options = {"check_forward_ad": True, "check_batched_forward_grad": True}
+        assert gradcheck(f, leaf([1.0, 2.0]), **options)
 
     def test_batched_gradients(self):
         def f(x):

@@ -9,6 +9,7 @@ from libraries import Programs, tapegrad_library, torch_library
 torch = pytest.importorskip("torch")
 
 program = Programs()
+old_torch = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # its own affair
 both_modes = pytest.mark.parametrize("fast", [False, True], ids=["slow", "fast"])
 
 
@@ -63,11 +64,61 @@ FUNCTIONS = {
 }
 
 
+def square_with_tangent(lib, rate, **rules):
+    """A Function x * x with a jvp; `rate` of (x, t) is its tangent."""
+
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        ctx.save_for_forward(x)
+        return x * x
+
+    def jvp(ctx, t):
+        return rate(ctx.saved_tensors[0], t)
+
+    return lib.make(forward, lambda ctx, g: 2 * g * ctx.saved_tensors[0], jvp=jvp, **rules).apply
+
+
+def rule_of_duals(lib, rate):
+    """x * x, with a tangent of its own if x has one."""
+
+    def f(x):
+        primal, t = lib.forward_ad.unpack_dual(x)
+        if t is None:
+            return x * x
+        return lib.forward_ad.make_dual(primal * primal, rate(primal, t))
+
+    return f
+
+
+def dependent_on_the_tangent(lib):
+    """x, y -> x y, with a tangent that is wrong if x has none."""
+
+    def f(x, y):
+        xt = lib.forward_ad.unpack_dual(x).tangent
+        py, yt = lib.forward_ad.unpack_dual(y)
+        if yt is None or xt is not None:
+            return x * y
+        return lib.forward_ad.make_dual(x * py, 3.0 * x * yt)
+
+    return lambda x: f(x[:1], x[1:])
+
+
+FORWARD = {
+    "right jvp": lambda lib: square_with_tangent(lib, lambda x, t: 2 * x * t),
+    "wrong jvp": lambda lib: square_with_tangent(lib, lambda x, t: 3 * x * t),
+    "right rule of duals": lambda lib: rule_of_duals(lib, lambda x, t: 2 * x * t),
+    "wrong rule of duals": lambda lib: rule_of_duals(lib, lambda x, t: 3 * x * t),
+    "a part of it": dependent_on_the_tangent,
+    "only of what has a history": lambda lib: lambda x: x * x if x.requires_grad else x * 2,
+    "a level inside": lambda lib: lib.forward_ad.dual_level()(lambda x: x * x),
+}
+
+
 def verdict(lib, check, name, **options):
     """What a check returns, or type and first line of its error."""
     try:
         with np.errstate(all="ignore"):
-            return check(FUNCTIONS[name](lib), leaf(lib), **options)
+            return check((FUNCTIONS | FORWARD)[name](lib), leaf(lib), **options)
     except RuntimeError as error:
         return type(error).__name__, str(error).splitlines()[0]
 
@@ -94,6 +145,46 @@ def test_same_verdict_of_second_derivatives(name, fast):
         for lib in (tapegrad_library(), torch_library())
     )
     assert ours == theirs
+
+
+@old_torch
+@both_modes
+@pytest.mark.parametrize("backward", [False, True], ids=["forward mode", "both modes"])
+@pytest.mark.parametrize(
+    "name", [*sorted(FUNCTIONS.keys() - {"constant", "detached", "constant beside"}), *FORWARD]
+)
+def test_same_verdict_of_forward_mode(name, backward, fast):
+    options = {"fast_mode": fast, "check_forward_ad": True, "check_backward_ad": backward}
+    ours, theirs = (
+        verdict(lib, lib.gradcheck, name, **options)
+        for lib in (tapegrad_library(), torch_library())
+    )
+    assert ours == theirs
+
+
+@old_torch
+@both_modes
+@pytest.mark.parametrize(
+    "name", ["op", "sum", "element", "several", "right jvp", "wrong jvp", "right", "factor"]
+)
+def test_same_verdict_of_forward_over_reverse_mode(name, fast):
+    options = {"fast_mode": fast, "check_fwd_over_rev": True, "raise_exception": False}
+    ours, theirs = (
+        verdict(lib, lib.gradgradcheck, name, **options)
+        for lib in (tapegrad_library(), torch_library())
+    )
+    assert ours == theirs
+
+
+@program(raises="Mismatch in tangent values for output with index: ")
+def undefined_tangents(lib):
+    def f(x, y):
+        (px, xt), (py, yt) = map(lib.forward_ad.unpack_dual, (x, y))
+        if yt is None or xt is not None:
+            return x * y
+        return lib.forward_ad.make_dual(px * py, 3.0 * px * yt)
+
+    lib.gradcheck(f, (leaf(lib), leaf(lib, (1.0, 2.0))), check_forward_ad=True)
 
 
 def jacobians(text):
