@@ -18,7 +18,8 @@ class DetachedWarning(UserWarning):
 
     It is issued once per location, outside transforms such as `tapegrad.grad`; inside them the
     conversion is an error. A transform also issues it if its result does not depend on its
-    argument.
+    argument, and a `Function` if a derivative of its backward goes through a value that its forward
+    computed.
     """
 
 

@@ -82,16 +82,6 @@ class TestDoubleBackward:
         assert tg.autograd.gradcheck(cube.apply, leaf([0.5, 1.5]))
         assert tg.autograd.gradgradcheck(cube.apply, leaf([0.5, 1.5]))
 
-    def test_values_kept_on_ctx_are_constants(self):
-        def forward(ctx, x):
-            ctx.factor = x * 3
-            return x * x
-
-        x = leaf(2.0)
-        (first,) = grad(make(forward, lambda ctx, g: g * ctx.factor).apply(x), x, create_graph=True)
-        assert first.item() == 6.0
-        assert not first.requires_grad
-
 
 class TestComposition:
     """Functions combine with one another, with views and with hooks."""

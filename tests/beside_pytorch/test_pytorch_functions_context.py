@@ -34,7 +34,7 @@ def saved_twice(lib):
 
 
 @program
-def saved_intermediate_is_a_constant(lib):
+def saved_intermediate_has_its_value(lib):
     def forward(ctx, x):
         ctx.save_for_backward(x.exp())
         return x.exp()
@@ -42,11 +42,12 @@ def saved_intermediate_is_a_constant(lib):
     seen = []
 
     def backward(ctx, g):
-        seen.append(ctx.saved_tensors[0])
+        seen.append(ctx.saved_tensors[0].detach())
         return g * ctx.saved_tensors[0]
 
     x = lib.tensor([1.0], True)
-    return lib.grad(lib.make(forward, backward).apply(x), x, create_graph=True), seen
+    (g,) = lib.grad(lib.make(forward, backward).apply(x), x, create_graph=True)
+    return g.detach(), seen
 
 
 @program

@@ -8,13 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tapegrad.autograd.engine.computed_values import (
+    Computed,
+    ComputedFrame,
+    is_computed,
+    replaced,
+    tensors_in,
+)
 from tapegrad.autograd.engine.mutated import mutated_message
 from tapegrad.autograd.engine.node import Node
 from tapegrad.cuda.array import is_array, zeros
 from tapegrad.eager.duals import Tangent, saved_tangent, saved_tangent_of_output, with_saved_tangent
 from tapegrad.eager.frames import (
+    FRAMED,
     RuleFrame,
     SavedArrays,
+    append_record,
     check_reducible,
     fit_array,
     maker_of,
@@ -190,7 +199,10 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
     _shapes: Sequence[Kind | None] = ()  # of tensors among the arguments, if there is a jvp
     _has_jvp = False
     _pushes = False  # whether its jvp runs
+    _is_dual = False  # whether arguments had tangents
     _tangents: dict[int, Tangent | None] = {}  # noqa: RUF012  (of saved outputs, by number)
+    # names of attributes by the ids of tensors in them that forward computed
+    _computed: dict[int, str] = {}  # noqa: RUF012
     _runs: Owner | None = None  # owner of this record while its backward runs
     outputs: list[Kind | None] | None = None  # None for a single output
 
@@ -204,12 +216,23 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
 
     # -- saved tensors ----------------------------------------------------------------------------
 
-    def keep(self, results: Sequence[Any]) -> None:
+    def keep(self, results: Sequence[Any], args: Sequence[Any]) -> None:
         """Keep the tensors given to the `save_` methods, now that the outputs are known."""
         hooked = bool(MODE.thread.saved_hooks)
-        self._saved = _kept(self._given, results, hooked)
-        self._saved_forward = _kept(self._given_forward, results, False)
+        self._saved = _kept(self._given, results, args, hooked)
+        self._saved_forward = _kept(self._given_forward, results, args, False)
         self._given = self._given_forward = ()  # an output would keep this context alive
+
+    def note_computed(self, results: Sequence[Any], args: Sequence[Any]) -> None:
+        """Note the tensors in attributes that forward computed."""
+        found: dict[int, str] = {}
+        for name, value in self.__dict__.items():
+            if name not in _INTERNAL:
+                for tensor in tensors_in(value):
+                    if tensor._own is None and is_computed(tensor, results, args):
+                        found[id(tensor)] = name
+        if found:
+            self._computed = found
 
     @property
     def saved_tensors(self) -> tuple[Tensor | None, ...]:
@@ -255,9 +278,52 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
             return with_saved_tangent(found, self._tangents.get(k))
         if kind is Packed:
             return item.unpack(None)
+        if kind is Computed:
+            name = "save_for_forward" if self._pushes else "save_for_backward"
+            return self._noting(
+                self._restore(item.item), f"value {item.number} given to ctx.{name}"
+            )
         if kind is Tensor and TAPE.mutations:
             check_unmutated(self._slot, item._a)
         return item
+
+    def _noting(self, tensor: Any, what: str) -> Any:
+        """Return a tensor that forward computed, so that derivatives through it are noticed."""
+        owner = self._runs
+        in_dual = self._is_dual and MODE.thread.dual is not None
+        if owner is None or not (MODE.recording or in_dual):
+            return tensor
+        frame = ComputedFrame(self.op_name, "jvp" if self._pushes else "backward", what)
+        if in_dual:  # its tangent would be needed now
+            frame.note(tensor)
+        if not MODE.recording:
+            return tensor
+        parents = inputs_of(owner)
+        return wrap(tensor._a, append_record(FRAMED, AVALS.of(tensor._a), parents, frame, False))
+
+    def _run_rule(self, rule: Callable[..., Any], args: Sequence[Any]) -> Any:
+        """Run backward or jvp; derivatives through attributes that forward computed are noticed."""
+        computed = self._computed
+        if not computed or not (MODE.recording or self._is_dual):
+            return rule(*args)
+        before: dict[int, Tensor] = {}
+
+        def noting(tensor: Tensor) -> Tensor:
+            if id(tensor) not in computed:
+                return tensor
+            made = self._noting(tensor, f"ctx.{computed[id(tensor)]}")
+            before[id(made)] = tensor
+            return made
+
+        names = {*computed.values()} & self.__dict__.keys()
+        for name in names:
+            self.__dict__[name] = replaced(self.__dict__[name], noting)
+        try:
+            return rule(*args)
+        finally:
+            for name in names & self.__dict__.keys():
+                found = self.__dict__[name]
+                self.__dict__[name] = replaced(found, lambda t: before.get(id(t), t))
 
     def _output(self, k: int) -> Owner | None:
         """Return the owner of one output.
@@ -272,6 +338,7 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
 
     def keep_tangents(self, results: Sequence[Any]) -> None:
         """Keep the tangents of the outputs that are saved."""
+        self._is_dual = True
         saved = {item[0] for item in self._saved or () if type(item) is tuple}
         self._tangents = {k: saved_tangent_of_output(results[k]) for k in saved}
 
@@ -281,7 +348,8 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
 
     def saved_arrays(self, owner: Owner) -> SavedArrays:
         found: SavedArrays = []
-        for item in self._saved or ():
+        for kept in self._saved or ():
+            item = kept.item if type(kept) is Computed else kept
             if type(item) is Tensor:
                 found.append((item._a, *maker_of(item._own)))
             elif type(item) is tuple and is_array(item[1]):
@@ -300,7 +368,7 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
         """Run the user's backward; return a tensor or None per active argument of apply."""
         self._runs, self._wanted = owner, wanted
         try:
-            result = self._rule(*grads)
+            result = self._run_rule(self._rule, grads)
         finally:
             self._runs = self._wanted = None
         return self._check_result(result)
@@ -401,7 +469,7 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
         # a context of its own: other threads may run the backward, or this jvp, at the same time
         context = object.__new__(type(self))
         context.__dict__.update(self.__dict__, _runs=owner, _pushes=True)
-        found = context.apply_jvp(*tangents)
+        found = context._run_rule(context.apply_jvp, tangents)
         results = list(found) if isinstance(found, tuple) else [found]
         if len(results) != len(outputs):
             raise RuntimeError(
@@ -484,13 +552,15 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
         return fit_array(array, aval, self._what(k))
 
 
-def _kept(given: Sequence[Tensor | None], results: Sequence[Any], hooked: bool) -> tuple[Any, ...]:
+def _kept(
+    given: Sequence[Tensor | None], results: Sequence[Any], args: Sequence[Any], hooked: bool
+) -> tuple[Any, ...]:
     """Return what is kept of tensors that were saved.
 
     An output is kept by its number, since the tensor would hold this record.
     """
     kept: list[Any] = []
-    for tensor in given:
+    for number, tensor in enumerate(given):
         if tensor is None:
             kept.append(None)
             continue
@@ -503,7 +573,9 @@ def _kept(given: Sequence[Tensor | None], results: Sequence[Any], hooked: bool) 
                     kept.append((k, Packed(tensor, None) if hooked else tensor._a))
                     break
             else:
-                kept.append(Packed(tensor, None) if hooked else _as_saved(tensor))
+                item = Packed(tensor, None) if hooked else _as_saved(tensor)
+                computed = is_computed(tensor, results, args)
+                kept.append(Computed(item, number) if computed else item)
         else:  # with its present history, which may change later
             kept.append(Packed(tensor, own) if hooked else _as_saved(tensor))
     return tuple(kept)
@@ -511,3 +583,6 @@ def _kept(given: Sequence[Tensor | None], results: Sequence[Any], hooked: bool) 
 
 def _as_saved(tensor: Tensor) -> Tensor:
     return with_saved_tangent(wrap(tensor._a, tensor._own), saved_tangent(tensor))
+
+
+_INTERNAL = frozenset({*vars(FunctionCtx), *vars(BackwardCFunction)})  # attributes of contexts

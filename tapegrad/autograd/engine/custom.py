@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import inspect
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from tapegrad.autograd.engine.computed_values import CONTAINERS, tensors_in
 from tapegrad.autograd.engine.context import (
     ACTIVE,
     FUNCTION,
@@ -37,7 +38,6 @@ from tapegrad.tape.owner import Owner
 from tapegrad.tape.tape import TAPE
 
 _ONE_PASSIVE, _ONE_ACTIVE = [PASSIVE], [ACTIVE]  # kinds of a single argument
-_CONTAINERS = frozenset([list, tuple, dict])
 
 _LEGACY = (
     "Legacy autograd function with non-static forward method is deprecated. Please use new-style "
@@ -275,7 +275,10 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
                 MODE.set_recording(True)
         several = isinstance(output, tuple)
         recording = recording and not switches["inference"]
-        if recording and ACTIVE in kinds and not ctx._marked and not is_dual:
+        is_active = recording and ACTIVE in kinds
+        if is_active and len(ctx.__dict__) > 1 + bool(ctx._given):  # more than the kinds and those
+            ctx.note_computed(output if several else (output,), args)
+        if is_active and not ctx._marked and not is_dual:
             if not several:
                 aval = _fresh(output, args)
                 if aval is not None:
@@ -310,24 +313,16 @@ def _bind(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 def _note_contained(cls: type[Function], args: tuple[Any, ...]) -> None:
     """Warn of tensors inside of arguments, through which no gradient passes; refuse tangents."""
     for k, arg in enumerate(args):
-        if type(arg) not in _CONTAINERS:
+        if type(arg) not in CONTAINERS:
             continue
         text = f"{cls.__name__}.apply: argument {k} is a {type(arg).__name__} with a tensor that "
         lost = "through which no gradient passes; pass every tensor as an argument of its own"
-        for tensor in _tensors_in(arg):
+        for tensor in tensors_in(arg):
             if any_dual((tensor,)):
                 raise RuntimeError(f"{text}has a tangent, {lost}")
             if tensor._own is not None:
                 note_lost(tensor._own, f"{text}{{}}, {lost}", f"{text}requires grad, {lost}")
                 break
-
-
-def _tensors_in(value: Any, depth: int = 3) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif type(value) in _CONTAINERS and depth:
-        for item in value.values() if type(value) is dict else value:
-            yield from _tensors_in(item, depth - 1)
 
 
 def _fresh(result: Any, args: tuple[Any, ...]) -> int | None:
@@ -356,7 +351,7 @@ def _record_one(ctx: BackwardCFunction, args: tuple[Any, ...], result: Tensor, a
             ctx._saved = ((0, result._a),)
             ctx._given = ()
         else:
-            ctx.keep((result,))
+            ctx.keep((result,), args)
     if len(args) == 1:
         parent = args[0]._own
         owner = TAPE.append(FUNCTION, aval, parent[OWN_SLOT], 0, (parent, None, ctx))
@@ -374,7 +369,7 @@ def _record_several(
 ) -> tuple[Tensor, ...]:
     """Record a call whose outputs are several new tensors."""
     if ctx._given:
-        ctx.keep(results)
+        ctx.keep(results, args)
     ctx.outputs = [AVALS.kind(aval) for aval in avals]
     owner = append_record(FUNCTION, TUPLE_AVAL, _parents(args), ctx, False)
     ctx._slot = owner[OWN_SLOT]
@@ -412,7 +407,7 @@ def _record(
     for tensor in dirty.values():  # so that saving them saves an output
         tensor._own = None
     try:
-        ctx.keep(given)
+        ctx.keep(given, args)
     finally:
         for key, tensor in dirty.items():
             tensor._own = before[key]
