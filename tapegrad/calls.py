@@ -37,13 +37,37 @@ def plain(value: Any) -> Any:
     return value._a[()] if isinstance(value, Tensor) else value
 
 
-def as_argnums(argnums: Any) -> Any:
-    """Return positions with NumPy's integers as Python's, and anything else unchanged."""
-    if isinstance(argnums, (np.integer, np.ndarray)):
-        argnums = argnums.tolist()
-    if isinstance(argnums, (list, tuple)):
-        return tuple(int(n) if isinstance(n, np.integer) else n for n in argnums)
-    return argnums
+def as_argnums(argnums: Any, name: str) -> Any:
+    """Return positions as Python's integers, in a tuple if there may be several.
+
+    Parameters
+    ----------
+    argnums
+        As they are given to a transform.
+    name
+        The transform.
+    """
+    given = argnums.tolist() if isinstance(argnums, np.ndarray) else argnums
+    is_one = _is_position(given)
+    if not is_one and (not isinstance(given, Sequence) or not all(map(_is_position, given))):
+        raise TypeError(
+            f"{name}: argnums is the number of an argument or a tuple of different ones, got "
+            f"{argnums!r}"
+        )
+    return int(given) if is_one else tuple(map(int, given))
+
+
+def _is_position(value: Any) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def check_function(f: Any, name: str) -> None:
+    """Raise if what a transform is given is not a function."""
+    if not callable(f):
+        raise TypeError(
+            f"{name}: expected a function, got {type(f).__name__}; the transform is given the "
+            "function, and what it returns the arguments"
+        )
 
 
 def numbers_of(argnums: Argnums, count: int, name: str) -> tuple[int, ...]:

@@ -30,8 +30,8 @@ from tapegrad.cuda.array import as_array, device_of, is_array, on_device_named, 
 from tapegrad.eager.batched import NO_BACKWARD, BatchError
 from tapegrad.eager.dispatch import passive
 from tapegrad.eager.duals import any_dual
-from tapegrad.eager.frames import level_of_user
 from tapegrad.eager.inplace import apply_inplace
+from tapegrad.eager.lines import level_of_user
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Meta, Tensor, wrap
 from tapegrad.eager.traced import refuse_when_recording

@@ -25,6 +25,7 @@ from tapegrad.autograd.checked_point import (
 from tapegrad.autograd.function import Function
 from tapegrad.eager.batched import batched, expanded, open_level
 from tapegrad.eager.creation import as_tensor, tensor
+from tapegrad.eager.lines import level_of_user
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor
 from tapegrad.ops.op import is_complex
@@ -282,7 +283,7 @@ def _check_inputs(inputs: tuple[Any, ...]) -> None:
                 "complex. This check will likely fail if all the inputs are not of double "
                 "precision floating point or complex. ",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=level_of_user(),
             )
         steps = x.detach()._a.strides
         if x.size and any(s == 0 and n > 1 for s, n in zip(steps, x.shape, strict=True)):
@@ -484,7 +485,7 @@ def _check_undefined(point: Point) -> None:
                 'is true for you, you can call this function with "check_undefined_grad=False" '
                 "to disable the feature",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=level_of_user(),
             )
             raise GradcheckError(
                 f"{text} After ctx.set_materialize_grads(False), a backward gets None for an "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from tapegrad.eager.lines import level_of_user
 from tapegrad.eager.modes import MODE
 
 _WAY_OUT = (
@@ -37,7 +38,7 @@ def note_detached(own: Any, what: str) -> None:
         warnings.warn(
             f"{what} of a tensor that has a tangent returns a number without it; {_WAY_OUT}",
             DetachedWarning,
-            stacklevel=3,
+            stacklevel=level_of_user(),
         )
         return
     note_lost(
@@ -68,7 +69,7 @@ def note_lost(own: Any, error: str, warning: str) -> None:
             transform.failure = RuntimeError(error.format(f"{transform.name} differentiates"))
             raise transform.failure
         transform = transform.outer
-    warnings.warn(warning, DetachedWarning, stacklevel=4)
+    warnings.warn(warning, DetachedWarning, stacklevel=level_of_user())
 
 
 def note_independent(name: str) -> None:
@@ -85,5 +86,5 @@ def note_independent(name: str) -> None:
             "derivative is zero; a value that should depend on it may have lost its history, by "
             ".item() or .detach()",
             DetachedWarning,
-            stacklevel=3,
+            stacklevel=level_of_user(),
         )

@@ -32,7 +32,7 @@ from tapegrad.kernels.structs import address_of
 from tapegrad.ops.array_kinds import ArrayOp
 from tapegrad.ops.devices import moved
 from tapegrad.ops.kinds import Elementwise, Reduction, SweptOp, View
-from tapegrad.ops.op import Op, normalize_axes, refuse_masked
+from tapegrad.ops.op import Op, normalize_axes, refuse_iterator, refuse_masked
 from tapegrad.ops.shape import astype, stack
 from tapegrad.tape.avals import AVALS, DIFFERENTIABLE, PARTS, check_differentiable
 from tapegrad.tape.layout import KIND_CAST, KIND_VIEW, NUMBERS, OWN_AVAL, OWN_SLOT
@@ -332,6 +332,8 @@ def apply_opaque(op: ArrayOp, bound: dict[str, Any]) -> Any:
         value = bound[name]
         if type(value) is not Tensor:
             several = op.of_list and type(value) in (list, tuple)
+            if op.of_list and not several:
+                refuse_iterator(value, op.name)
             value = [*map(operand, value)] if several else operand(value)
             is_list = type(value) in (list, tuple) and not several
             bound[name] = np.asarray(value) if is_list else value

@@ -7,10 +7,8 @@ tensors, where they may be recorded themselves for higher derivatives.
 
 from __future__ import annotations
 
-import sys
 import traceback
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -25,6 +23,7 @@ from tapegrad.cuda.array import (
     zeros,
 )
 from tapegrad.eager.duals import arrays_of, saved_tangent_of_output, with_saved_tangent
+from tapegrad.eager.lines import is_own_file
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.saved_values import check_savable, restore, save
 from tapegrad.eager.tensor import Tensor
@@ -45,7 +44,6 @@ SavedArrays = list[tuple[np.ndarray, Owner | None, int]]
 TUPLE_AVAL = AVALS.of(np.zeros((), FLOAT64))
 _TUPLE_TOKEN = np.zeros(())
 _SAVES = SAVES << 32
-_OWN_FILES = (str(Path(__file__).parents[1]), "<tapegrad")
 
 
 class RuleFrame(Frame):
@@ -131,19 +129,6 @@ def note_origin(owner: Owner) -> None:
         metadata = ensure_notes(owner).metadata
         metadata["traceback_"] = traceback.format_list(stack)
         metadata["parent_"] = MODE.thread.node
-
-
-def is_own_file(filename: str) -> bool:
-    """Whether the code of a file belongs to this package."""
-    return filename.startswith(_OWN_FILES)
-
-
-def level_of_user() -> int:
-    """Return the `stacklevel` of a warning that names the line outside of this package."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and is_own_file(frame.f_code.co_filename):
-        level, frame = level + 1, frame.f_back
-    return level
 
 
 def node_name(owner: Owner) -> str:

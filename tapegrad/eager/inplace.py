@@ -478,6 +478,8 @@ def apply_with_out(op: Op, args: tuple[Any, ...], out: Any, where: Any) -> Tenso
             f"{op.name}: `where` without `out` leaves elements undefined; give `out`, or use "
             "tapegrad.where"
         )
+    if not (isinstance(out, Tensor) or is_array(out)):
+        raise TypeError(f"{op.name}: `out` is an array or a tensor, got {type(out).__name__}")
     if isinstance(out, Tensor) and any(arg is out for arg in args) and _is_recorded(*args):
         source = _copy_of(out)  # the op may save the old values
         args = tuple(source if arg is out else arg for arg in args)

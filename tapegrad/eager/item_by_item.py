@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.eager.batched import BatchError, Level, batched, innermost, is_at, lowered
+from tapegrad.eager.lines import level_of_user
 from tapegrad.ops.batching import one_by_one
 from tapegrad.ops.shape import stack
 
@@ -23,7 +24,7 @@ def warn_of_loop(name: str) -> None:
             f"vmap: {name} has no batching rule for these arguments and is computed item by item, "
             "at the cost of a loop",
             UserWarning,
-            stacklevel=5,
+            stacklevel=level_of_user(),
         )
 
 

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from tapegrad.cuda.array import HOST, on_host
-from tapegrad.eager.frames import is_own_file
+from tapegrad.eager.lines import is_own_file
 from tapegrad.eager.modes import MODE, ModeContext
 from tapegrad.eager.nodes import Node
 from tapegrad.eager.tensor import Tensor, wrap

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.autograd.api import grad as autograd_grad
-from tapegrad.calls import Call
+from tapegrad.calls import Call, check_function
 from tapegrad.cuda.array import zeros
 from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.tensor import Tensor, wrap
@@ -17,6 +17,7 @@ from tapegrad.pytrees import Build, structure, tree
 
 def compiler_of(f: Any, name: str, has_aux: bool = False) -> Any:
     """Return the module that transforms source, or None if `f` is not compiled."""
+    check_function(f, name)
     if not (hasattr(f, "py_func") and hasattr(f, "targetoptions")):
         return None
     if has_aux:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from tapegrad.calls import Argnums, Call, Transformed, as_argnums
 from tapegrad.eager.detached import note_independent
 from tapegrad.func import recorded
@@ -63,7 +65,8 @@ def value_and_grad(
     >>> g
     array([ 4., 32.])
     """
-    argnums = as_argnums(argnums)
+    argnums = as_argnums(argnums, "value_and_grad")
+    _check_out(out, "value_and_grad")
     if source := compiler_of(f, "value_and_grad", has_aux):
         return source.gradient(f, argnums, True, "value_and_grad", out)
     _refuse_out(out, "value_and_grad")
@@ -88,6 +91,14 @@ def _value_and_grad(
     # functions that are recorded have compiled gradients for arrays
     compiled = None if has_aux else getattr(f, "with_compiled_gradient", None)
     return wrapped if compiled is None else compiled(wrapped, argnums, name != "grad")
+
+
+def _check_out(out: Any, name: str) -> None:
+    if not isinstance(out, (bool, np.bool_)):
+        raise TypeError(
+            f"{name}: out is True or False, got {type(out).__name__}; the array is an argument of "
+            "the returned function, which is called with out=array"
+        )
 
 
 def _refuse_out(out: bool, name: str) -> None:
@@ -124,7 +135,8 @@ def grad(
     >>> tg.grad(tg.grad(tg.sin))(0.5) == -np.sin(0.5)
     np.True_
     """
-    argnums = as_argnums(argnums)
+    argnums = as_argnums(argnums, "grad")
+    _check_out(out, "grad")
     if source := compiler_of(f, "grad", has_aux):
         return source.gradient(f, argnums, False, "grad", out)
     _refuse_out(out, "grad")

@@ -9,7 +9,7 @@ from typing import Any
 from tapegrad.autograd.api import grad as autograd_grad
 from tapegrad.autograd.batches import along_units
 from tapegrad.autograd.tangents import columns_of
-from tapegrad.calls import Argnums, Call, Transformed, as_argnums
+from tapegrad.calls import Argnums, Call, Transformed, as_argnums, check_function
 from tapegrad.cuda.array import zeros
 from tapegrad.eager.batched import as_item, in_all_levels
 from tapegrad.eager.detached import note_independent
@@ -119,7 +119,7 @@ def _transformed(
 ) -> Callable[..., Any]:
     """Return a function that computes the Jacobian of `f` by a method for one output."""
     name = transform.__name__
-    argnums = as_argnums(argnums)
+    argnums = as_argnums(argnums, name)
     if source := compiler_of(f, name, has_aux):
         return source.jacobian(f, argnums)
 
@@ -242,7 +242,8 @@ def hessian(f: Callable[..., Any], argnums: int = 0, has_aux: bool = False) -> C
     array([[0., 4.],
            [4., 6.]])
     """
-    argnums = as_argnums(argnums)
+    check_function(f, "hessian")
+    argnums = as_argnums(argnums, "hessian")
     if not isinstance(argnums, int):
         raise TypeError("hessian: argnums must be one integer; use jacobian(grad(f)) for blocks")
     return jacobian(grad(f, argnums, has_aux), argnums, has_aux)

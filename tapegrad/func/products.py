@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tapegrad.autograd.tangents import tangents_of
-from tapegrad.calls import Argnums, Call, Transformed, as_argnums, plain
+from tapegrad.calls import Argnums, Call, Transformed, as_argnums, check_function, plain
 from tapegrad.cuda.array import zeros
 from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.detached import note_independent
@@ -54,6 +54,7 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[An
     >>> pullback(np.array([1.0, 0.0]))
     (array([1., 0.]),)
     """
+    check_function(f, "vjp")
     if is_recording(primals):
         return recorded.vjp(f, primals, has_aux)
     call = Call(f, primals, tuple(range(len(primals))), "vjp", has_aux, is_kept=True)
@@ -101,7 +102,7 @@ def jvp(f: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
     >>> tg.jvp(lambda x: x**2)(np.array([1.0, 2.0]), np.array([1.0, 10.0]))
     (array([1., 4.]), array([ 2., 40.]))
     """
-    argnums = as_argnums(argnums)
+    argnums = as_argnums(argnums, "jvp")
     if source := compiler_of(f, "jvp"):
         return source.pushforward(f, argnums)
     numbers = (argnums,) if isinstance(argnums, int) else tuple(argnums)
@@ -149,6 +150,7 @@ def linearize(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tu
     >>> pushforward(np.array([1.0, 0.0])), pushforward(np.array([0.0, 1.0]))
     (array([4., 2.]), array([1., 5.]))
     """
+    check_function(f, "linearize")
     if is_recording(primals):
         return recorded.linearize(f, primals, has_aux)
     call = Call(f, primals, tuple(range(len(primals))), "linearize", has_aux, is_kept=True)
@@ -218,7 +220,7 @@ def hvp(f: Callable[..., Any], argnums: int = 0) -> Callable[..., Any]:
     >>> tg.hvp(lambda x: tg.sum(x**3))(np.array([1.0, 2.0]), np.array([1.0, 1.0]))
     array([ 6., 12.])
     """
-    argnums = as_argnums(argnums)
+    argnums = as_argnums(argnums, "hvp")
     if source := compiler_of(f, "hvp"):
         return source.hessian_product(f, argnums)
 

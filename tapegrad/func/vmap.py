@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.calls import Transformed, plain
+from tapegrad.calls import Transformed, check_function, plain
 from tapegrad.control_flow import scan
 from tapegrad.cuda.array import HOST
 from tapegrad.eager.batched import Level, batched, expanded, innermost, is_at, open_level
@@ -113,6 +113,7 @@ def vmap(
     >>> tg.vmap(tg.grad(energy), in_axes=(0, None))(np.array([1.0, 2.0, 3.0]), 4.0)
     array([ 4.,  8., 12.])
     """
+    check_function(f, "vmap")
     in_axes = in_axes if in_dims is None else in_dims
     out_axes = out_axes if out_dims is None else out_dims
     if chunk_size is not None and chunk_size <= 0:

@@ -16,6 +16,7 @@ from tapegrad.calls import Transformed
 from tapegrad.cuda.array import HOST
 from tapegrad.eager.batched import BatchError, batched, innermost, is_at, lowered
 from tapegrad.eager.creation import as_tensor
+from tapegrad.eager.lines import level_of_user
 from tapegrad.eager.modes import MODE
 from tapegrad.func import grad, value_and_grad, vmap
 from tapegrad.pickling import reduced
@@ -173,7 +174,7 @@ class JittedFunction:
             f"{self!r} is recorded and compiled for the {_MANY + 1}th time: the last time for "
             f"{_shown(new)}, before for {_shown(old)}. Arrays of equal shapes and dtypes, and "
             "numbers that are not static, do not need a new recording",
-            stacklevel=4,
+            stacklevel=level_of_user(),
         )
 
     def with_compiled_gradient(
@@ -365,6 +366,28 @@ class _OfItems:
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
+def _positions(given: Any) -> list[int]:
+    """Return `static_argnums` as a list."""
+    try:
+        return [*map(operator.index, [given] if hasattr(given, "__index__") else given)]
+    except TypeError:
+        raise TypeError(
+            f"jit: static_argnums is the number of an argument or several of them, got {given!r}; "
+            "names are given as static_argnames"
+        ) from None
+
+
+def _check_positions(numbers: list[int], parameters: list[str], has_others: bool) -> None:
+    """Raise if there is no argument at a position."""
+    count = len(parameters)
+    for number in numbers:
+        if not -count <= number < count and not (has_others and number >= 0):
+            raise ValueError(
+                f"jit: static_argnums {number} is out of range for the positional arguments of the "
+                f"function, which are {parameters}"
+            )
+
+
 def jit(
     function: Callable[..., Any] | None = None,
     *,
@@ -421,8 +444,7 @@ def jit(
     >>> tg.grad(loss)(w, x, y).round(4)
     array([ 0.3634, -0.3199])
     """
-    is_one = hasattr(static_argnums, "__index__")
-    numbers = [*map(operator.index, [static_argnums] if is_one else static_argnums)]  # type: ignore
+    numbers = _positions(static_argnums)
     names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
 
     def made(function: Callable[..., Any]) -> Any:
@@ -453,6 +475,9 @@ def jit(
                 f"jit: static_argnames {sorted(unknown)} are no arguments of the function, which "
                 f"are {all_names}"
             )
+        has_others = any(p.kind == p.VAR_POSITIONAL for p in known)
+        if known:
+            _check_positions(numbers, parameters, has_others)
         found = {n + len(parameters) if n < 0 else n for n in numbers}
         by_name = set(names)
         for name in names:

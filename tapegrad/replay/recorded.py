@@ -16,6 +16,7 @@ from tapegrad.autograd.grad_mode import enable_grad
 from tapegrad.calls import plain
 from tapegrad.cuda.array import HOST, on_device_named, on_host
 from tapegrad.eager.creation import as_tensor
+from tapegrad.eager.lines import level_of_user
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.nodes import Node, replaced
 from tapegrad.eager.tensor import Tensor, wrap
@@ -84,7 +85,7 @@ class Recorded:
             warnings.warn(
                 f"{name} has {self.plan.most} equal iterations of a Python loop, which all are "
                 "recorded; tapegrad.scan or fori_loop records one",
-                stacklevel=5,
+                stacklevel=level_of_user(),
             )
 
     def _record(self, arguments: Arguments) -> None:

@@ -23,6 +23,7 @@ from numba.core.registry import CPUDispatcher
 from numba.core.typing.typeof import Purpose, typeof, typeof_impl
 
 from tapegrad.cuda.array import DeviceArray
+from tapegrad.eager.lines import level_of_user
 from tapegrad.eager.tensor import Tensor
 from tapegrad.kernels import native
 from tapegrad.kernels.progress import compiling
@@ -335,7 +336,7 @@ class Derivative(Recording):
             namespace = store.save(key, made.text, made.about, made.statics)
         namespace["_made_for"] = (self, kinds)
         for message in namespace["_about"]["in order"]:
-            warnings.warn(SerialLoopWarning(message), stacklevel=2)
+            warnings.warn(SerialLoopWarning(message), stacklevel=level_of_user())
         return namespace
 
     # -- omitted arguments --------------------------------------------------------------------

@@ -133,6 +133,26 @@ def test_once_for_each_place():
     assert all(w.filename == __file__ for w in caught)
 
 
+INDEPENDENT = {
+    "grad": lambda f: tg.grad(f)(2.0),
+    "value_and_grad": lambda f: tg.value_and_grad(f)(2.0),
+    "jacobian": lambda f: tg.jacobian(f)(2.0),
+    "jacfwd": lambda f: tg.jacfwd(f)(2.0),
+    "hvp": lambda f: tg.hvp(f)(2.0, 1.0),
+    "vjp": lambda f: tg.vjp(f, 2.0),
+    "linearize": lambda f: tg.linearize(f, 2.0),
+    "jit": lambda f: tg.grad(tg.jit(f))(2.0),
+    "vmap": lambda f: tg.vmap(tg.grad(f))(np.ones(2)),
+}
+
+
+@pytest.mark.parametrize("name", INDEPENDENT)
+def test_the_line_of_the_user(name):
+    with pytest.warns(tg.DetachedWarning, match="does not depend") as caught:
+        INDEPENDENT[name](lambda x: tg.tensor(3.0))
+    assert {w.filename for w in caught} == {__file__}
+
+
 def test_the_error_names_the_transform_and_a_way_out():
     def f(x):
         return x.sum() * math.sin(x[0])

@@ -14,7 +14,8 @@ import numpy as np
 
 from tapegrad.eager.detached import DetachedWarning
 from tapegrad.eager.duals import arrays_of
-from tapegrad.eager.frames import RuleFrame, level_of_user
+from tapegrad.eager.frames import RuleFrame
+from tapegrad.eager.lines import level_of_user
 from tapegrad.eager.tensor import Tensor
 from tapegrad.tape.avals import DIFFERENTIABLE
 from tapegrad.tape.owner import Owner

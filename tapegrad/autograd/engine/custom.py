@@ -26,6 +26,7 @@ from tapegrad.eager.dispatch import passive
 from tapegrad.eager.duals import any_dual, set_tangent, share_tangents, tangent_of, tangent_to_write
 from tapegrad.eager.frames import TUPLE_AVAL, append_record, maker_of, note_origin, select
 from tapegrad.eager.inplace import check_writable, rebase, write
+from tapegrad.eager.lines import level_of_user
 from tapegrad.eager.modes import COMPUTE_ONLY, MODE, RECORD_OP
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor, wrap
@@ -483,7 +484,7 @@ def _check_dirty(
                 f"{cls.__name__}: ctx.mark_dirty() received a tensor that was not an input. There "
                 "is no need to pass a tensor created in the forward pass to mark_dirty.",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=level_of_user(),
             )
         if not recording:
             continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 
-from tapegrad.autograd.engine.node import Node, RemovableHandle, edge_of
+from tapegrad.autograd.engine.node import Node, RemovableHandle, check_hook, edge_of
 from tapegrad.eager.frames import SelectFrame, maker_of
 from tapegrad.eager.inplace import InvalidViewFrame
 from tapegrad.eager.tensor import Tensor
@@ -34,6 +34,7 @@ def register_hook(self: Tensor, hook: Callable[[Tensor], Tensor | None]) -> Remo
     """
     if self._own is None:
         raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+    check_hook(hook, "register_hook")
     notes = ensure_notes(self._own, stop=True)
     maker, k = maker_of(self._own)
     if maker is not None and maker is not self._own:
@@ -81,6 +82,7 @@ def register_post_accumulate_grad_hook(
         raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
     if not self.is_leaf:
         raise RuntimeError("post accumulate grad hooks cannot be registered on non-leaf tensors")
+    check_hook(hook, "register_post_accumulate_grad_hook")
     return RemovableHandle(ensure_notes(self._own).accumulated, hook)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from tapegrad.autograd.engine.hooks import register_hook
-from tapegrad.autograd.engine.node import RemovableHandle
+from tapegrad.autograd.engine.node import RemovableHandle, check_hook
 from tapegrad.autograd.engine.passes import RUNNING, Pass
 from tapegrad.eager.tensor import Tensor
 
@@ -85,6 +85,7 @@ def register_multi_grad_hook(
     >>> (a * a).backward()
     [True, False]
     """
+    check_hook(fn, "register_multi_grad_hook")
     if mode not in ("all", "any"):
         raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
     lock = threading.Lock()

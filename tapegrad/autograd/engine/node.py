@@ -16,6 +16,12 @@ from tapegrad.tape.owner import Owner, ensure_notes, inputs_of
 _hook_numbers = itertools.count()
 
 
+def check_hook(hook: Any, name: str) -> None:
+    """Raise if a hook is not a function, where it is registered."""
+    if not callable(hook):
+        raise TypeError(f"{name}: a hook is a function, got {type(hook).__name__}")
+
+
 class RemovableHandle:
     """Handle of a registered hook; `remove` removes the hook.
 
@@ -113,6 +119,7 @@ class Node:
         RemovableHandle
             Its `remove` removes the hook.
         """
+        check_hook(fn, "Node.register_hook")
         return RemovableHandle(ensure_notes(self._own, stop=True).posthooks, fn)
 
     def register_prehook(self, fn: Callable[[tuple[Any, ...]], Any]) -> RemovableHandle:
@@ -129,6 +136,7 @@ class Node:
         RemovableHandle
             Its `remove` removes the hook.
         """
+        check_hook(fn, "Node.register_prehook")
         return RemovableHandle(ensure_notes(self._own, stop=True).prehooks, fn)
 
     def __getattr__(self, name: str) -> Any:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from tapegrad.autograd.engine.marks import marks_between
+from tapegrad.autograd.engine.node import check_hook
 from tapegrad.eager.frames import maker_of
 from tapegrad.eager.modes import MODE
 from tapegrad.tape.layout import OWN_SLOT
@@ -141,6 +142,7 @@ class Engine:
         RuntimeError
             If no backward pass runs in this thread.
         """
+        check_hook(callback, "queue_callback")
         if not RUNNING.passes:
             raise RuntimeError("Final callbacks can only be installed during backward pass.")
         RUNNING.passes[-1].at_end(callback)

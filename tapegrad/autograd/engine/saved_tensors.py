@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.autograd.engine.node import check_hook
 from tapegrad.cuda.array import HOST, DeviceArray
 from tapegrad.eager.modes import MODE, ModeContext
 from tapegrad.eager.tensor import Tensor, wrap
@@ -49,6 +50,8 @@ class saved_tensors_hooks(ModeContext):
     """
 
     def __init__(self, pack_hook: Pack, unpack_hook: Unpack) -> None:
+        check_hook(pack_hook, "saved_tensors_hooks")
+        check_hook(unpack_hook, "saved_tensors_hooks")
         self.pack_hook = pack_hook
         self.unpack_hook = unpack_hook
 

@@ -15,7 +15,7 @@ from numba.core.errors import NumbaPerformanceWarning
 from tapegrad.cuda.array import DeviceArray, on_host
 from tapegrad.cuda.toolkit import require
 from tapegrad.eager.dispatch import passive
-from tapegrad.eager.frames import level_of_user
+from tapegrad.eager.lines import level_of_user
 from tapegrad.transform.base import Derivative, Recording, complete, written_arguments
 from tapegrad.transform.ensembles import one_by_one
 from tapegrad.transform.errors import SerialLoopWarning, TransformError
