@@ -7,6 +7,7 @@ from NumPy itself.
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -49,7 +50,7 @@ from tapegrad.ops import (  # noqa: F401 (importing them fills the table)
     systems,
 )
 from tapegrad.ops.composite import COMPOSITES, Composite, declarations
-from tapegrad.ops.op import TABLE, is_differentiated
+from tapegrad.ops.op import TABLE, is_differentiated, refuse_iterator
 from tapegrad.probes import add_probe
 
 # Functions without derivatives, which return passive tensors.
@@ -78,12 +79,19 @@ def _composite_function(composite: Composite) -> Callable[..., Any]:
     body = composite.function
     # Python numbers are weak scalars: they take the dtype of the arrays
     is_ufunc = isinstance(getattr(np, composite.name, None), np.ufunc)
+    names = [*inspect.signature(body).parameters]
+
+    def as_operand(name: str, value: Any) -> Any:
+        """Return a list of tensors, which is no list of arrays, as one tensor."""
+        is_list = type(value) in (list, tuple) and name not in composite.lists
+        return operand(value) if is_list else value
 
     @functools.wraps(body)
     def function(*args: Any, **kwargs: Any) -> Any:
         if args and not (isinstance(args[0], (Tensor, str)) or callable(args[0])):
             first = args[0]
             is_weak = is_ufunc and type(first) in (bool, int, float)
+            refuse_iterator(first, composite.name)
             is_list = composite.of_list and isinstance(first, (list, tuple))
             if is_list and not composite.nested:
                 items = map(operand, first)
@@ -93,6 +101,12 @@ def _composite_function(composite: Composite) -> Callable[..., Any]:
                 if not (isinstance(first, Tensor) or is_array(first)):
                     first = wrap(np.asarray(first))
                 args = (first, *args[1:])
+        if len(args) > 1 and any(type(arg) in (list, tuple) for arg in args[1:]):
+            named = (*names, *[names[-1]] * (len(args) - len(names)))
+            others = map(as_operand, named[1:], args[1:])
+            args = (args[0], *others)
+        if kwargs:
+            kwargs = {name: as_operand(name, value) for name, value in kwargs.items()}
         if MODE.special and holds_batched((*args, *kwargs.values())):
             result = apply_composite(composite, function, args, kwargs)
         elif MODE.special and MODE.thread.trace is not None:
@@ -159,6 +173,16 @@ def _power(x: Any, y: Any, out: Any = None, where: Any = True) -> Any:
         if name is not None:
             return FUNCTIONS[name](x, out, where)
     return TABLE["power"].public(x, y, out, where)
+
+
+def _logsumexp(x: Any, axis: Any = None, b: Any = None, *, keepdims: bool = False) -> Any:
+    """log(sum(b * exp(x))) without overflow; elements equal to an infinite result share equally."""
+    if b is None:
+        return TABLE["logsumexp"].public(x, axis, keepdims=keepdims)
+    return FUNCTIONS["weighted_logsumexp"](x, axis, b, keepdims)
+
+
+_logsumexp.__name__ = _logsumexp.__qualname__ = "logsumexp"
 
 
 def _polygamma(n: Any, x: Any) -> Any:
@@ -230,6 +254,7 @@ def _named(functions: dict[str, Callable[..., Any]]) -> dict[str, dict[str, Call
 
 FUNCTIONS, REFLECTED = _build()
 FUNCTIONS["polygamma"] = functools.wraps(FUNCTIONS["polygamma"])(_polygamma)
+FUNCTIONS["logsumexp"] = _logsumexp
 FUNCTIONS["matmul"] = TABLE["matmul"].public = _with_sparse(FUNCTIONS["matmul"])
 FUNCTIONS["power"] = functools.wraps(FUNCTIONS["power"])(_power)
 NAMESPACES = _named(FUNCTIONS)

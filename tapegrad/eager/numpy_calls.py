@@ -102,8 +102,6 @@ def call(func: Any, ours: Callable[..., Any], name: str, args: tuple[Any, ...], 
     """
     if name == "where" and len(args) == 1:
         return FUNCTIONS["nonzero"](*args)
-    if name == "einsum":
-        return ours(*_with_subscripts(args), **kwargs)
     if func not in PLANS:
         PLANS[func] = _plan(func, ours, name)
     plan = PLANS[func]
@@ -181,20 +179,3 @@ def _stored(result: Any, out: Any, name: str) -> Any:
         )
     out[...] = unwrap(result)
     return out
-
-
-def _with_subscripts(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the arguments of einsum with a subscript string in place of lists of axis numbers."""
-    if not args or isinstance(args[0], str):
-        return args
-    operands, axes = args[: len(args) // 2 * 2 : 2], args[1::2]
-
-    def letters(numbers: Any) -> str:
-        return "".join(
-            "..." if n is Ellipsis else chr(ord("A" if n > 25 else "a") + n % 26) for n in numbers
-        )
-
-    subscripts = ",".join(map(letters, axes))
-    if len(args) % 2:
-        subscripts += "->" + letters(args[-1])
-    return (subscripts, *operands)

@@ -18,6 +18,8 @@ class Composite:
     ----------
     of_list
         Whether its first argument may be a list of arrays.
+    lists
+        Names of other arguments that are lists of arrays, not arrays.
     nested
         Whether lists in that list are lists of arrays themselves, not arrays.
     gives_views
@@ -38,12 +40,14 @@ class Composite:
         function: Formula,
         *,
         of_list: bool = False,
+        lists: tuple[str, ...] = (),
         nested: bool = False,
         gives_views: bool = False,
         batching: str = "",
     ) -> None:
         self.function = function
         self.of_list = of_list
+        self.lists = lists
         self.nested = nested
         self.gives_views = gives_views
         self.batching = batching

@@ -20,11 +20,12 @@ from tapegrad.ops.array_kinds import bilinear
 from tapegrad.ops.complex import conjugated
 from tapegrad.ops.composite import composite
 from tapegrad.ops.indexing import scatter_add
-from tapegrad.ops.op import internal, rank, shape_of
+from tapegrad.ops.op import internal, plain, rank, refuse_masked, shape_of
 from tapegrad.ops.products import matmul
 from tapegrad.ops.shape import broadcast_to, reshape, transpose, unbroadcast
 
 LETTERS = "zyxwvutsrqponmlkjihgfedcbaZYXWVUTSRQPONMLKJIHGFEDCBA"  # for unnamed axes
+_NUMBERED = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"  # for axes with numbers
 _FEW = 1 << 14  # multiplications for which loops are as fast as a product of matrices
 
 
@@ -75,8 +76,14 @@ def _(operands, subscripts, batched):
 def einsum(subscripts, *operands, optimize=None):
     """Einstein summation, with explicit or implicit output and ellipses.
 
-    `optimize` is accepted and ignored: more than two operands are always contracted in pairs.
+    Each operand may also be followed by a list of the numbers of its axes, without a text:
+    ``einsum(x, [0, 1], y, [1, 2], [0, 2])``. `optimize` is accepted and ignored: more than two
+    operands are always contracted in pairs.
     """
+    if not isinstance(subscripts, str):
+        subscripts, operands = _with_letters(subscripts, *operands)
+    for operand in operands:
+        refuse_masked(operand)
     text = _explicit(subscripts, tuple(map(rank, operands)))
     inputs, output = text.split("->")
     terms, arrays = inputs.split(","), list(operands)
@@ -95,6 +102,28 @@ def einsum(subscripts, *operands, optimize=None):
         terms.append(found[0])
         arrays.append(found[1])
     return _arranged(terms[0], arrays[0], output)
+
+
+def _with_letters(*args: Any) -> tuple[str, tuple[Any, ...]]:
+    """Return subscripts with letters, and the operands, of a call with lists of axis numbers."""
+    if len(args) < 2:
+        raise TypeError(
+            "einsum: expected subscripts such as 'ij,jk->ik' and operands, or each operand and a "
+            f"list of the numbers of its axes; got one {type(args[0]).__name__}"
+        )
+
+    def letters(numbers: Any) -> str:
+        try:
+            return "".join("..." if n is Ellipsis else _NUMBERED[n] for n in plain(numbers))
+        except (TypeError, IndexError):
+            raise TypeError(
+                "einsum: without a text of subscripts, a list of the numbers of its axes follows "
+                f"each operand, such as [0, 1]; got {numbers!r}"
+            ) from None
+
+    operands, axes = args[: len(args) // 2 * 2 : 2], args[1::2]
+    output = f"->{letters(args[-1])}" if len(args) % 2 else ""
+    return ",".join(map(letters, axes)) + output, operands
 
 
 def _arranged(letters: str, x: Any, output: str) -> Any:

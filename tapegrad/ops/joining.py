@@ -149,7 +149,7 @@ def meshgrid(x, *more, indexing="xy", sparse=False, copy=True):
     return [copied(a) for a in found] if copy else found
 
 
-@composite(of_list=True)
+@composite(of_list=True, lists=("choicelist",))
 def select(condlist, choicelist, default=0):
     """Choose every element from the first choice whose condition holds."""
     if len(condlist) != len(choicelist) or not condlist:

@@ -240,8 +240,15 @@ def round(x, decimals=0):
 
 @public(method=True)
 @composite
-def clip(x, min=None, max=None):
-    """Limit to [min, max]; x gets the cotangent on a bound, the bound gets it beyond."""
+def clip(x, min=None, max=None, *, a_min=None, a_max=None):
+    """Limit to [min, max]; x gets the cotangent on a bound, the bound gets it beyond.
+
+    NumPy's older names of the bounds, `a_min` and `a_max`, are accepted.
+    """
+    if a_min is not None or a_max is not None:
+        if min is not None or max is not None:
+            raise TypeError("clip: give the bounds as min and max, or as a_min and a_max, not both")
+        min, max = a_min, a_max
     if min is not None:
         x = at_least(x, min)
     if max is not None:

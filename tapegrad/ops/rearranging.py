@@ -70,7 +70,7 @@ def extract(condition, x):
     return rearranged(lambda x: np.extract(condition, x), [x])
 
 
-@composite
+@composite(lists=("choices",))
 def choose(x, choices, mode="raise"):
     """Choose every element from one of several arrays, by the number of the array."""
     x = plain(x)
@@ -88,7 +88,7 @@ def resize(x, new_shape):
     return rearranged(lambda x: np.resize(x, new_shape), [x])
 
 
-@composite
+@composite(lists=("condlist", "funclist"))
 def piecewise(x, condlist, funclist, *args, **kw):
     """Apply functions (or constants) to the elements where their conditions hold.
 

@@ -119,3 +119,40 @@ def test_what_is_not_recorded_stays_as_it_was():
         leaf = tg.tensor([x[0], 1.0], requires_grad=True)
     assert leaf.requires_grad
     assert leaf.is_leaf
+
+
+SECOND_ARGUMENTS = {
+    "append": lambda a, b: tg.append(tg.ones(2), [a, b * b]),
+    "append nested": lambda a, b: tg.append([[a, b]], [[b * b, a]], axis=0),
+    "append flattened": lambda a, b: tg.append(tg.ones(2), [[a, b * b], [b, 1.0]]),
+    "append by name": lambda a, b: tg.append(tg.ones(2), values=[a, b * b]),
+    "insert": lambda a, b: tg.insert(tg.ones(2), 1, [a, b * b]),
+    "kron": lambda a, b: tg.kron(tg.ones(2), [a, b * b]),
+    "dot": lambda a, b: tg.dot(tg.ones(2), [a, b * b]),
+    "inner": lambda a, b: tg.inner([a, b], [a, b * b]),
+    "cross": lambda a, b: tg.cross(np.arange(3.0), [a, b * b, 1.0]),
+    "convolve": lambda a, b: tg.convolve(np.arange(3.0), [a, b * b]),
+    "tensordot": lambda a, b: tg.tensordot(np.arange(2.0), [a, b * b], 1),
+    "polyval": lambda a, b: tg.polyval([1.0, 2.0, 3.0], [a, b * b]),
+    "interp": lambda a, b: tg.interp([0.3, 0.6], [0.0, 1.0], [a, b * b]),
+    "einsum": lambda a, b: tg.einsum("i,j", np.arange(1.0, 3.0), [a, b * b]),
+    "meshgrid": lambda a, b: tg.meshgrid([1.0, 2.0], [a, b * b])[1],
+    # lists of arrays of different shapes
+    "select": lambda a, b: tg.select([[True, False]], [[a, b * b]], b),
+    "choose": lambda a, b: tg.choose(np.array([0, 1, 1]), [a, tg.ones(3) * b]),
+    "piecewise": lambda a, b: tg.piecewise(tg.stack([a, b]), [[True, False]], [a, b * b]),
+}
+
+
+@pytest.mark.parametrize("name", SECOND_ARGUMENTS)
+def test_second_arguments(name):
+    through(SECOND_ARGUMENTS[name])
+
+
+@pytest.mark.parametrize("name", ["append", "dot", "interp", "select", "einsum"])
+def test_second_arguments_in_recorded_functions(name):
+    def loss(x):
+        return tg.sum(SECOND_ARGUMENTS[name](x[0], x[1]) ** 2)
+
+    found = tg.grad(tg.jit(loss))(POINT)
+    np.testing.assert_allclose(found, tg.grad(loss)(POINT), rtol=1e-12)

@@ -6,6 +6,7 @@ from agreement import agree, check, data
 from declared import declared_in
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from leaves import leaf
 
 import tapegrad as tg
 from tapegrad.ops import contractions
@@ -108,3 +109,40 @@ def test_einsum_of_the_same_tensor_twice():
 def test_bad_einsum(subscripts, shapes, match):
     with pytest.raises(ValueError, match=match):
         tg.einsum(subscripts, *[tg.tensor(data(*s), requires_grad=True) for s in shapes])
+
+
+WITH_LISTS = {
+    "output": lambda x, y: (x, [0, 1], [1]),
+    "no output": lambda x, y: (x, [1, 0]),
+    "diagonal": lambda x, y: (x[:2, :2], [0, 0], []),
+    "product": lambda x, y: (x, [0, 1], y, [1, 2], [2, 0]),
+    "implicit": lambda x, y: (x, [5, 30], y, (30, 2)),
+    "ellipsis": lambda x, y: (x, [..., 1], y, [1, 2], [..., 2]),
+}
+
+
+class TestListsOfAxes:
+    """In place of a text, each operand may be followed by the numbers of its axes."""
+
+    X, Y = np.arange(6.0).reshape(2, 3), np.arange(12.0).reshape(3, 4)
+
+    @pytest.mark.parametrize("function", [tg.einsum, np.einsum])
+    @pytest.mark.parametrize("name", WITH_LISTS)
+    def test_values_and_gradients(self, name, function):
+        x, y = leaf(self.X), leaf(self.Y)
+        found = function(*WITH_LISTS[name](x, y))
+        expected = np.einsum(*WITH_LISTS[name](self.X, self.Y))
+        np.testing.assert_allclose(found.detach(), expected)
+        assert found.requires_grad
+        for transform in (tg.jit, lambda f: f):
+            g = tg.grad(transform(lambda x: tg.sum(function(*WITH_LISTS[name](x, y.detach())))))
+            assert g(self.X).shape == (2, 3)
+
+    @pytest.mark.parametrize("axes", [["i"], 3, [60], X])
+    def test_refused(self, axes):
+        with pytest.raises(TypeError, match="list of the numbers of its axes follows each operand"):
+            tg.einsum(leaf(self.X), axes)
+
+    def test_no_axes(self):
+        with pytest.raises(TypeError, match="expected subscripts such as 'ij,jk->ik'"):
+            tg.einsum(leaf(self.X))

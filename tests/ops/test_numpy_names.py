@@ -314,3 +314,44 @@ def test_axes_of_several_arrays(f):
     for one, other in zip(found, f(x, 2.0, np.ones((2, 2))), strict=True):
         np.testing.assert_array_equal(one.detach(), other)
     assert found[0].requires_grad
+
+
+BOUNDS = {
+    "both": {"a_min": 0.0, "a_max": 1.5},
+    "lower": {"a_min": 0.5},
+    "upper": {"a_max": 1.5},
+}
+
+
+class TestBounds:
+    """Bounds have NumPy's newer and older names."""
+
+    @pytest.mark.parametrize("bounds", BOUNDS.values(), ids=BOUNDS)
+    def test_older_names(self, bounds):
+        x = np.array([-1.0, 1.0, 2.0])
+        expected = np.clip(x, bounds.get("a_min"), bounds.get("a_max"))
+        rate = ((x == expected) * 1.0).tolist()
+        for clip in (tg.clip, np.clip, tg.Tensor.clip):
+            given = {"a_min": None, "a_max": None, **bounds} if clip is np.clip else bounds
+            t = tg.tensor(x, requires_grad=True)
+            found = clip(t, **given)
+            np.testing.assert_array_equal(found.detach(), expected)
+            assert tg.autograd.grad(found.sum(), t)[0].tolist() == rate
+
+    def test_both_names(self):
+        with pytest.raises(TypeError, match="as min and max, or as a_min and a_max, not both"):
+            tg.clip(tg.ones(2), 0.0, a_max=1.0)
+
+
+@pytest.mark.parametrize("axis", [None, 0, -1])
+@pytest.mark.parametrize("keepdims", [False, True])
+@pytest.mark.parametrize("logsumexp", [tg.logsumexp, tg.Tensor.logsumexp])
+def test_weights_of_logsumexp(logsumexp, keepdims, axis):
+    weights = np.array([0.5, 2.0, 1.0, 0.25])
+    expected = np.log(np.sum(weights * np.exp(X), axis=axis, keepdims=keepdims))
+    t = tg.tensor(X, requires_grad=True)
+    found = logsumexp(t, axis, b=weights, keepdims=keepdims)
+    np.testing.assert_allclose(found.detach(), expected, rtol=1e-14)
+    (g,) = tg.autograd.grad(found.sum(), t)
+    total = np.sum(weights * np.exp(X), axis=axis, keepdims=True)
+    np.testing.assert_allclose(g, weights * np.exp(X) / total, rtol=1e-14)
