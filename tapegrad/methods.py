@@ -17,8 +17,9 @@ from tapegrad.eager import devices, inplace, inplace_views
 from tapegrad.eager.duals import any_dual, carry_tangent
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.numeric import FUNCTIONS, REFLECTED
-from tapegrad.eager.tensor import NO_NUMPY, Tensor, wrap
+from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.eager.traced import Traced
+from tapegrad.eager.ways_out import no_array
 from tapegrad.ops.composite import COMPOSITES, declarations
 from tapegrad.ops.kinds import Elementwise
 from tapegrad.ops.op import TABLE
@@ -246,12 +247,7 @@ def _backward(
 
 def _array(self: Tensor, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
     if self._own is not None and MODE.recording:
-        raise RuntimeError(
-            f"{NO_NUMPY} One tensor of several, with its history, is tg.array([t0, t1]) or "
-            "np.stack([t0, t1]); for np.r_ and np.c_ there are tg.r_ and tg.c_. Functions of "
-            "pandas and other libraries do not know tensors: take the array, df.to_numpy() @ t; "
-            "a sparse matrix S goes into tg.matmul(S, t)."
-        )
+        raise RuntimeError(no_array(self.ndim, dtype))
     return np.array(self.numpy(), dtype=dtype, copy=copy)
 
 

@@ -284,6 +284,16 @@ def _check_fit(array: np.ndarray, target: np.ndarray, what: str) -> None:
         )
 
 
+def _read_only(array: Array, what: str) -> str:
+    """Return the text of the error for a write to an array that is read-only."""
+    pairs = zip(array.strides, array.shape, strict=True)
+    if any(step == 0 and size > 1 for step, size in pairs):
+        why = "several of its elements are at one place in memory, as in a broadcast array"
+    else:
+        why = "the array that it was made of is"
+    return f"{what}: assignment destination is read-only: {why}; write to a clone()"
+
+
 def _overwrite(target: Tensor, value: Any, what: str, keep: bool) -> Tensor:
     """Do what `write` does, without `check_writable`."""
     value = operand(value)
@@ -291,10 +301,7 @@ def _overwrite(target: Tensor, value: Any, what: str, keep: bool) -> Tensor:
     if array.shape != target._a.shape or array.dtype != target._a.dtype:
         _check_fit(array, target._a, what)
     if not target._a.flags.writeable:  # NumPy does not check it if source and target are the same
-        raise ValueError(
-            f"{what}: assignment destination is read-only: more than one of its elements may be at "
-            "one place in memory; write to a clone()"
-        )
+        raise ValueError(_read_only(target._a, what))
     has_tangent = any_dual((target, value))
     if has_tangent:
         _check_tangent(target, value, what)
@@ -370,6 +377,8 @@ def assign_item(target: Tensor, index: Any, value: Any) -> None:
         old = wrap(target._a, target._own)
         bound = {"x": old, "value": value if isinstance(value, Tensor) else array, "index": index}
         own = record_unrun(indexing.put, target._a, bound)
+    if not target._a.flags.writeable:
+        raise ValueError(_read_only(target._a, "item assignment"))
     if MODE.mutation_guard is not None:  # it copies saved values before their memory is written
         MODE.mutation_guard.before_write(target._a)
     target._a[index] = array

@@ -17,6 +17,7 @@ from tapegrad.eager.numeric import ALIASES, FUNCTIONS, NAMESPACES, PASSIVE, wrap
 from tapegrad.eager.numpy_calls import PLANS
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.eager.traced import holds_traced
+from tapegrad.eager.ways_out import of_ufunc
 from tapegrad.ops import differences, polynomials, rearranging, statistics
 from tapegrad.ops.composite import COMPOSITES
 from tapegrad.ops.kinds import Elementwise
@@ -134,6 +135,8 @@ def array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: A
         return FUNCTIONS[name](spaced, y)
     if tracked and not _is_passive(ufunc):
         what = f"numpy.{ufunc.__name__}"
+        if name is None and method == "__call__" and ufunc.__name__ not in FUNCTIONS:
+            raise _refuse(*of_ufunc(ufunc))
         if name is None and ufunc.__name__ in FUNCTIONS and method == "__call__":
             raise _refuse(what.replace("numpy.", ""), f"use tapegrad.{ufunc.__name__}")
         if method != "__call__":
@@ -181,7 +184,11 @@ def _ufunc_at(ufunc: Any, target: Any, index: Any, *values: Any) -> None:
         return
     what = f"numpy.{ufunc.__name__}.at"
     if _requires_grad((target, *values)):
-        raise _refuse(what, "only numpy.add.at has a derivative")
+        remedy = "only numpy.add.at has a derivative"
+        if ufunc is np.add:
+            what += " to an array"
+            remedy = "add to a tensor, tg.zeros(shape) or tg.array(array)"
+        raise _refuse(what, remedy)
     array = target._a.copy() if isinstance(target, Tensor) else target
     ufunc.at(array, inplace.unwrap_index(index), *map(unwrap, values))
     if isinstance(target, Tensor):
