@@ -23,8 +23,8 @@ from tapegrad.eager.traced import (
     refuse_traced,
 )
 from tapegrad.pickling import reduced
-from tapegrad.pytrees import holds_tensor, tree
-from tapegrad.tape.avals import DIFFERENTIABLE
+from tapegrad.pytrees import holds_tensor, path_of, tree
+from tapegrad.tape.avals import DIFFERENTIABLE, cast_of
 from tapegrad.tape.layout import LEAF_CLOCK, OWN_SLOT
 from tapegrad.tape.owner import Owner
 from tapegrad.tape.tape import TAPE
@@ -93,18 +93,40 @@ def numbers_of(argnums: Argnums, count: int, name: str) -> tuple[int, ...]:
     return numbers
 
 
-def check_differentiable(dtype: Any, number: int, name: str) -> None:
-    """Raise if there are no derivatives with respect to an argument of a dtype."""
+def check_differentiable(leaf: Any, argument: Any, number: int, name: str) -> None:
+    """Raise if there are no derivatives with respect to a leaf of an argument.
+
+    Parameters
+    ----------
+    leaf
+        A tensor, an array, a number, or anything else.
+    argument
+        The argument that it is a leaf of.
+    number
+        The number of the argument.
+    name
+        The transform.
+    """
+    dtype = as_tensor(leaf).dtype
     if dtype in DIFFERENTIABLE:
         return
+    what = f"{name}: argument {number}{path_of(leaf, argument) or ''}"
+    if not hasattr(leaf, "dtype") and dtype.kind not in "biufc":
+        kind = type(leaf).__name__
+        if leaf is argument:
+            remedy = "make its class a dataclass, or register it with optree, namespace='tapegrad'"
+        else:
+            remedy = "take it out of what is differentiated, as an argument of its own"
+        raise TypeError(f"{what} is a {kind}, not an array or a number; {remedy}")
     if dtype.kind in "biu":
-        raise TypeError(
-            f"{name}: argument {number} has dtype {dtype}; gradients need floating point: pass "
-            "float values or astype(float)"
-        )
+        remedy = "pass float values or astype(float)"
+        if leaf is not argument:
+            remedy += ", or take it out of what is differentiated, as an argument of its own"
+        raise TypeError(f"{what} has dtype {dtype}; gradients need floating point: {remedy}")
+    cast = cast_of(dtype)
     raise TypeError(
-        f"{name}: argument {number} has dtype {dtype}, expected float32, float64, complex64 or "
-        "complex128"
+        f"{what} has dtype {dtype}, expected float32, float64, complex64 or complex128"
+        f"{cast and '; ' + cast}"
     )
 
 
@@ -148,7 +170,7 @@ class Call:
         self._outside_leaf = TAPE.leaf_position()
         for number in numbers:
             leaves, build = tree(args[number], f"{name}: argument {number}")
-            made = [self._differentiable(leaf, number) for leaf in leaves]
+            made = [self._differentiable(leaf, args[number], number) for leaf in leaves]
             call_args[number] = build(made)
             self.inputs += made
             self._rebuild.append((len(made), build))
@@ -169,9 +191,10 @@ class Call:
         if has_aux:
             self.result, self.aux = result
 
-    def _differentiable(self, value: Any, number: int) -> Tensor:
+    def _differentiable(self, value: Any, argument: Any, number: int) -> Tensor:
         tensor = as_tensor(value)
-        check_differentiable(tensor.dtype, number, self.name)
+        if tensor.dtype not in DIFFERENTIABLE:
+            check_differentiable(value, argument, number, self.name)
         if MODE.thread.levels:  # every item of a batch has an input, and a gradient, of its own
             return as_item(self._leaf(in_all_levels(tensor), True))
         return self._leaf(tensor, isinstance(value, Tensor) or not self.is_kept)

@@ -119,6 +119,27 @@ def _joined(items: list[Any], what: str, build: Build) -> tuple[list[Any], Build
     return [leaf for own, _ in parts for leaf in own], rebuild
 
 
+def path_of(leaf: Any, value: Any) -> str | None:
+    """Return where a leaf is in a pytree, such as ``['a'][0]``; None if it is not found."""
+    if value is leaf:
+        return ""
+    if isinstance(value, dict):
+        items = [(f"[{key!r}]", item) for key, item in value.items()]
+    elif isinstance(value, (list, tuple)):
+        names = getattr(value, "_fields", None)
+        labels = [f".{n}" for n in names] if names else [f"[{k}]" for k in range(len(value))]
+        items = [*zip(labels, value, strict=True)]
+    elif _is_inner(value) and not _is_registered(value):
+        items = [(f".{name}", part) for name, part in _parts(value).items()]
+    else:
+        return None
+    for label, item in items:
+        inner = path_of(leaf, item)
+        if inner is not None:
+            return label + inner
+    return None
+
+
 def structure(value: Any) -> Any:
     """Return a value equal for pytrees of equal structure; lists and tuples count as equal."""
     if isinstance(value, dict):

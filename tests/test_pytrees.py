@@ -108,8 +108,42 @@ class TestDataclasses:
 
     def test_an_integer_where_the_class_has_a_real_number(self):
         model = Model(A, 2)
-        with pytest.raises(TypeError, match="argument 0 has dtype int64"):
+        with pytest.raises(TypeError, match=r"argument 0\.b has dtype int64"):
             tg.grad(lambda m: tg.sum(m.a) * m.b)(model)
+
+
+class Unknown:
+    a = 1.0
+
+
+ELSEWHERE = "take it out of what is differentiated, as an argument of its own"
+# pytrees, and how errors name the leaf that has no derivatives
+LEAVES = {
+    "a text": ({"a": 1.0, "name": "x"}, r"0\['name'\] is a str, not an array .*" + ELSEWHERE),
+    "an integer": ({"a": 1.0, "n": 3}, r"0\['n'\] has dtype int64; .*" + ELSEWHERE),
+    "inside of several": ([1.0, {"b": (2.0, 3)}], r"0\[1\]\['b'\]\[1\] has dtype int64"),
+    "a named tuple": (Pair(1.0, {2: True}), r"0\.b\[2\] has dtype bool"),
+    "a dataclass": (Model(A, 1.0, more=[1.0, 2]), r"0\.more\[1\] has dtype int64"),
+    "an ordered dict": (collections.OrderedDict(b=1.0, a=2), r"0\['a'\] has dtype int64"),
+    "an instance": ({"a": 1.0, "o": Unknown()}, r"0\['o'\] is a Unknown, not an array"),
+    "the argument": (Unknown(), "0 is a Unknown, .* its class a dataclass, or register it with"),
+    "half precision": ({"a": np.float16(1)}, r"0\['a'\] has dtype float16.*astype\('float32'\)"),
+}
+
+
+@pytest.mark.parametrize("transform", [tg.grad, tg.jacobian, tg.jacfwd])
+@pytest.mark.parametrize("name", LEAVES)
+def test_leaves_without_derivatives_are_named(name, transform):
+    value, text = LEAVES[name]
+    with pytest.raises(TypeError, match=f"^{transform.__name__}: argument {text}"):
+        transform(lambda p: 1.0)(value)
+
+
+@pytest.mark.parametrize("name", ["an integer", "inside of several"])
+def test_leaves_without_derivatives_in_recorded_functions(name):
+    value, text = LEAVES[name]
+    with pytest.raises(TypeError, match=f"grad: argument {text}"):
+        tg.jit(lambda x: x * tg.grad(lambda p: x)(value))(2.0)
 
 
 class TestStructures:

@@ -13,7 +13,7 @@ from tapegrad.cuda.array import NO_NUMPY as NO_NUMPY_DEVICE
 from tapegrad.cuda.array import Array, DeviceArray, device_of
 from tapegrad.eager.detached import note_detached
 from tapegrad.eager.modes import MODE
-from tapegrad.tape.avals import AVALS, DIFFERENTIABLE
+from tapegrad.tape.avals import AVALS, DIFFERENTIABLE, cast_of
 from tapegrad.tape.layout import LEAF_CLOCK, OWN_SLOT
 from tapegrad.tape.owner import Notes, Owner, notes_of, take_notes
 from tapegrad.tape.tape import TAPE
@@ -255,10 +255,11 @@ class Tensor(Methods):
             self._own = None
             return self
         if self._a.dtype not in DIFFERENTIABLE:
+            cast = cast_of(self._a.dtype)
             raise RuntimeError(
                 "Only Tensors of floating point and complex dtype can require gradients "
                 f"(got {self._a.dtype}; tapegrad differentiates float32, float64, complex64 and "
-                "complex128)"
+                f"complex128{cast and '; ' + cast})"
             )
         meta = self.ensure_meta()
         if meta.inference and not MODE.thread.inference:

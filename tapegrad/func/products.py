@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tapegrad.autograd.tangents import tangents_of
-from tapegrad.calls import Argnums, Call, Transformed, as_argnums, check_function, plain
+from tapegrad.calls import Argnums, Call, Transformed, as_argnums, check_function, numbers_of, plain
 from tapegrad.cuda.array import zeros
 from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.detached import note_independent
@@ -23,6 +23,7 @@ from tapegrad.func.common import (
     outputs_of,
     scalar_of,
 )
+from tapegrad.ops.op import shape_of
 from tapegrad.pytrees import holds_tensor, structure, tree
 
 
@@ -195,6 +196,31 @@ def _pushforward(
     return dots
 
 
+_OF_SCIPY = (
+    "the vector is the last argument; SciPy gives it second: hessp=lambda x, p, *args: "
+    "tg.hvp(f)(x, *args, p)"
+)
+
+
+def _leaves_like(vector: Any, argument: Any) -> list[Any]:
+    """Return the parts of a vector, after checking that it is like the argument of `hvp`."""
+    given, _ = tree(vector, "hvp: the vector")
+    wanted, _ = tree(argument, "hvp: the argument")
+    if len(given) != len(wanted):
+        raise ValueError(
+            f"hvp: the vector has {len(given)} parts, the argument {len(wanted)}; {_OF_SCIPY}"
+        )
+    if structure(vector) != structure(argument):
+        raise ValueError(f"hvp: the vector has another structure than the argument; {_OF_SCIPY}")
+    for v, x in zip(given, wanted, strict=True):
+        if shape_of(v) != shape_of(x):
+            raise ValueError(
+                f"hvp: the vector has shape {list(shape_of(v))}, and the argument "
+                f"{list(shape_of(x))}; {_OF_SCIPY}"
+            )
+    return given
+
+
 def hvp(f: Callable[..., Any], argnums: int = 0) -> Callable[..., Any]:
     """Return a function that computes the product of the Hessian of `f` with a vector.
 
@@ -226,6 +252,8 @@ def hvp(f: Callable[..., Any], argnums: int = 0) -> Callable[..., Any]:
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         *primals, vector = args
+        numbers_of(argnums, len(primals), "hvp")
+        given = _leaves_like(vector, primals[argnums])
         call = Call(f, tuple(primals), argnums, "hvp", kwargs=kwargs)
         call.is_plain &= not holds_tensor([vector])
         value = scalar_of(call.result, "hvp")
@@ -233,13 +261,6 @@ def hvp(f: Callable[..., Any], argnums: int = 0) -> Callable[..., Any]:
             note_independent("hvp")
         nested = call.nested()
         gradients = cotangents_of_inputs(call, [value], create_graph=True)
-        given, _ = tree(vector, "hvp: the vector")
-        if len(given) != len(gradients):
-            raise ValueError(
-                f"hvp: the vector has {len(given)} parts, the argument {len(gradients)}"
-            )
-        if structure(vector) != structure(primals[argnums]):
-            raise ValueError("hvp: the vector has another structure than the argument")
         vectors = [as_tensor(v) for v in given]
         again = nested or (MODE.recording and any(v._own is not None for v in vectors))
         return call.like_inputs(cotangents_of_inputs(call, gradients, vectors, create_graph=again))

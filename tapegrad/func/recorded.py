@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from tapegrad.calls import Argnums, check_differentiable, numbers_of
-from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.nodes import Body, Node
 from tapegrad.eager.numeric import FUNCTIONS
@@ -78,7 +77,7 @@ class _Part:
         for number in self.numbers:
             leaves, build = tree(args[number], f"{name}: argument {number}")
             for leaf in leaves:
-                check_differentiable(as_tensor(leaf).dtype, number, name)
+                check_differentiable(leaf, args[number], number, name)
             self._trees.append((len(leaves), build))
             starts += map(_float_node, leaves)
         self.points = [*map(MODE.thread.trace.tensor, starts)]

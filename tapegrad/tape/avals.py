@@ -43,6 +43,16 @@ PARTS: dict[Any, np.dtype] = {COMPLEX64: FLOAT32, COMPLEX128: FLOAT64}
 DIFFERENTIABLE = frozenset([*DTYPE_CODES, *PARTS])
 
 
+def cast_of(dtype: np.dtype) -> str:
+    """Return how numbers of a dtype without derivatives become ones with them, for errors."""
+    if dtype.kind not in "fc":
+        return ""
+    parts = 1 if dtype.kind == "f" else 2
+    size = 4 if dtype.itemsize <= 4 * parts else 8
+    why = "" if dtype.isnative else "the bytes are in another order than the machine's: "
+    return f"{why}convert by x.astype('{'float' if parts == 1 else 'complex'}{8 * size * parts}')"
+
+
 def check_differentiable(name: str, dtype: np.dtype) -> None:
     """Raise if the result of an op has a dtype that cannot be differentiated."""
     if dtype.kind == "O":
@@ -53,8 +63,8 @@ def check_differentiable(name: str, dtype: np.dtype) -> None:
     if dtype not in DIFFERENTIABLE:
         raise TypeError(
             f"{name}: cannot differentiate a result of dtype {dtype}; tapegrad differentiates "
-            "float32, float64, complex64 and complex128: convert with astype, or detach() the "
-            "inputs"
+            f"float32, float64, complex64 and complex128: {cast_of(dtype) or 'convert by astype'}, "
+            "or detach() the inputs"
         )
 
 

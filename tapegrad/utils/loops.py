@@ -108,6 +108,12 @@ class Loop:
         found = self.step(i, self.build(state), *args)
         tensors, _ = leaf_tensors(found, f"{NAME}: the result of step")
         if structure_of(found) != self.structure:
+            if isinstance(found, tuple) and len(found) == 2:
+                if structure_of(found[0]) == self.structure:
+                    raise ValueError(
+                        f"{NAME}: step {i} returned a pair, as a step of tg.scan; here it returns "
+                        "the state alone. tg.scan(step, state, xs, memory=...) keeps as few states"
+                    )
             raise ValueError(
                 f"{NAME}: step {i} returned a state of another structure than it was given, or "
                 "with other values in fields of a dataclass that are neither arrays nor floats"

@@ -103,7 +103,15 @@ def checkpoint_scan(
     >>> tg.grad(end, (0, 1))(0.5, 0.001)
     (np.float64(1.95438601...), np.float64(936.25797802...))
     """
-    n, memory = operator.index(n), operator.index(memory)
+    try:
+        n = operator.index(n)
+    except TypeError:
+        raise TypeError(
+            f"{NAME}: n is the number of steps, got {type(n).__name__}; the step is "
+            "step(i, state, *args). With the step of tg.scan, step(state, x), write "
+            f"tg.scan(step, state, xs, memory={memory}), which keeps as few states"
+        ) from None
+    memory = operator.index(memory)
     if n < 0 or memory < 1:
         what = (
             f"n is {n}; expected at least 0" if n < 0 else f"memory is {memory}; expected 1 or more"

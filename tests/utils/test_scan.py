@@ -182,7 +182,9 @@ class TestStates:
         [
             (lambda x: x[:1], r"returned a state of shapes and dtypes float64\[1\]"),
             (lambda x: x.astype("f4"), r"returned a state of shapes and dtypes float32\[3\]"),
-            (lambda x: (x, x), "returned a state of another structure"),
+            (lambda x: (x, x), "returned a pair, as a step of tg.scan; here it returns the state"),
+            (lambda x: (x, None), "returned a pair, as a step of tg.scan"),
+            (lambda x: (x, x, x), "returned a state of another structure"),
             (lambda x: "x", "the result of step contains a str"),
         ],
     )
@@ -484,6 +486,14 @@ class TestArguments:
             tg.checkpoint_scan(lambda i, x: x, leaf(), 2.5)
         with pytest.raises(TypeError, match="the state contains a str"):
             tg.checkpoint_scan(lambda i, x: x, "state", 2)
+
+    @pytest.mark.parametrize("n", [None, X, 3.0])
+    def test_the_order_of_scan(self, n):
+        text = r"n is the number of steps, got .*tg\.scan\(step, state, xs, memory=7\)"
+        with pytest.raises(TypeError, match=text):
+            tg.checkpoint_scan(lambda u, _: (u * 2, None), X, n, 50, memory=7)
+        found, _ = tg.scan(lambda u, _: (u * 2, None), X, None, 5, memory=2)
+        np.testing.assert_array_equal(found, 32 * X)
 
     def test_progress(self, capsys):
         pytest.importorskip("rich")
