@@ -16,7 +16,6 @@ from tapegrad.transform.codegen.instance import Instance
 from tapegrad.transform.codegen.program import Program
 from tapegrad.transform.codegen.versions import versions_of
 from tapegrad.transform.independence.generated import Generated
-from tapegrad.transform.printer import in_order
 from tapegrad.transform.stubs import inherited_options
 from tapegrad.transform.verifier.verify import verify
 
@@ -62,16 +61,15 @@ def generate(
         entries.append(derivative.generate(program, kinds))
         names = list(inspect.signature(derivative.py_func).parameters)
         condition = instance.condition(names)
-    text = _text((Generated(*part) for part in program.texts), kept)
+    text = _text(Generated(*part) for part in program.texts)
     given = (*store.namespace({}), *program.statics)
     fresh = {t for t, v in program.statics.items() if hasattr(v, "_tapegrad_transform")}
-    unwritten = list(map(in_order, program.unwritten))
-    verify(in_order(text), given, unwritten, program.primals, fresh, program.segments)
+    verify(text, given, program.unwritten, program.primals, fresh, program.segments)
     derivative.finish(program, entries[0])
     versions = versions_of(program, entries, condition)
-    text = _text(versions.verified, kept)
+    text = _text(versions.verified)
     if versions.faster:
-        text += f"\n\n{FASTER}\n{_text(versions.faster, kept)}"
+        text += f"\n\n{FASTER}\n{_text(versions.faster)}"
     about = {"entry": entries[0], "cache": kept, "statics": recipe.write(program)}
     about |= {"run": versions.run, "assuming": versions.assuming}
     about["in order"] = versions.messages
@@ -99,11 +97,10 @@ def _write_call(program: Program, derivative: Derivative, entry: str, bound: Bou
     return caller
 
 
-def _text(functions: Iterable[Generated], kept: bool) -> str:
+def _text(functions: Iterable[Generated]) -> str:
     """Return the text of functions with their decorators."""
     return "\n\n".join(
-        f"@numba.njit({_shown({**inherited_options(f.made_from), **f.options, 'cache': kept})})\n"
-        f"{f.text}"
+        f"@numba.njit({_shown({**inherited_options(f.made_from), **f.options})})\n{f.text}"
         for f in functions
     )
 

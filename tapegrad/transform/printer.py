@@ -7,7 +7,7 @@ import contextlib
 import copy
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeGuard
 
 from tapegrad.transform.ir import (
     Block,
@@ -24,15 +24,21 @@ from tapegrad.transform.ir import (
 UNDEFINED = "undefined"  # printed for a value that is undefined on some path
 
 
-# what parallel loops are over; in code that is not compiled for threads, it is a range
-PARALLEL = "numba.prange"
+PARALLEL = "numba.prange"  # what parallel loops are over
 _WHOLE = ast.dump(ast.Slice(None, None, None))
 
 
 class Writer:
-    """Lines of Python with indentation."""
+    """Lines of Python with indentation.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    in_order
+        Whether parallel loops are written as loops that run in order.
+    """
+
+    def __init__(self, in_order: bool = False) -> None:
+        self.in_order = in_order
         self.lines: list[str] = []
         self.depth = 0
 
@@ -159,12 +165,12 @@ def sides(statement: If) -> list[tuple[str, Block, list[tuple[str, Any]]]]:
     ]
 
 
-def loop_head(loop: Loop) -> str:
-    """Return the first line of a loop."""
+def loop_head(loop: Loop, in_order: bool = False) -> str:
+    """Return the first line of a loop; one that is parallel may be written in order."""
     if loop.bounds is None:
         return "while True:"
     low, high, step = (show(bound) for bound in loop.bounds)
-    over = range_of(loop)
+    over = "range" if in_order else range_of(loop)
     first_is_written, _, step_is_written = (hasattr(b, "is_written") for b in loop.bounds)
     if step != "1" or step_is_written:
         return f"for {loop.index} in {over}({low}, {high}, {step}):"
@@ -178,9 +184,13 @@ def range_of(loop: Loop) -> str:
     return PARALLEL if loop.parallel else "range"
 
 
-def in_order(text: str) -> str:
-    """Return the text of code with loops that run in order in place of parallel ones."""
-    return text.replace(f" in {PARALLEL}(", " in range(")
+def is_parallel(node: ast.AST) -> TypeGuard[ast.For]:
+    """Whether a node of generated code is a parallel loop."""
+    return (
+        isinstance(node, ast.For)
+        and isinstance(node.iter, ast.Call)
+        and ast.unparse(node.iter.func) == PARALLEL
+    )
 
 
 def write_loop(writer: Writer, loop: Loop) -> None:
@@ -195,7 +205,7 @@ def write_loop(writer: Writer, loop: Loop) -> None:
 @contextlib.contextmanager
 def iteration(writer: Writer, loop: Loop) -> Iterator[None]:
     """Write a loop around the lines written inside, with the conditions on which it is left."""
-    with writer.block(loop_head(loop)):
+    with writer.block(loop_head(loop, writer.in_order)):
         if loop.cond is not None:
             write_block(writer, loop.test)
             write_break(writer, f"not {show(loop.cond)}")
@@ -237,8 +247,8 @@ def show_result(function: FunctionIR) -> str:
 
 def print_function(function: FunctionIR, identifier: str) -> str:
     """Return the text of a function in normal form; its loops run in order."""
-    writer = Writer()
+    writer = Writer(in_order=True)
     writer.open(f"def {identifier}({', '.join(function.params)}):")
     write_block(writer, function.body)
     writer(f"return {show_result(function)}")
-    return in_order(writer.text())
+    return writer.text()

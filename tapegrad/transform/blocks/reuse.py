@@ -29,7 +29,7 @@ from tapegrad.transform.frontend.liveness import assigned, live, used
 from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.independence.uses import Facts
 from tapegrad.transform.kinds import is_array
-from tapegrad.transform.printer import PARALLEL
+from tapegrad.transform.printer import is_parallel
 from tapegrad.transform.syntax import may_leave, subtree
 from tapegrad.transform.verifier.code import leaves
 
@@ -200,7 +200,7 @@ def _sites(body: list[ast.stmt], loops: list[Any], facts: Facts) -> Iterator[_Si
     """Yield the statements in loops that make arrays of floats."""
     for node in body:
         inner = [*loops, node] if isinstance(node, (ast.For, ast.While)) else loops
-        if isinstance(node, ast.For) and ast.unparse(node.iter).startswith(f"{PARALLEL}("):
+        if is_parallel(node):
             continue  # threads would share the array
         for block in blocks_of(node):
             yield from _sites(block, inner, facts)

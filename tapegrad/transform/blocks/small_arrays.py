@@ -16,7 +16,7 @@ from tapegrad.transform.blocks.making import is_plain_array, made
 from tapegrad.transform.frontend.liveness import live, used
 from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.independence.uses import Facts
-from tapegrad.transform.printer import PARALLEL
+from tapegrad.transform.printer import is_parallel
 from tapegrad.transform.syntax import subtree
 
 MOST_ELEMENTS = 16
@@ -60,7 +60,7 @@ def keep_on_stack(tree: ast.FunctionDef, facts: Facts, flow: Flow) -> bool:
     flow
         Where its arrays may go.
     """
-    if PARALLEL in ast.unparse(tree):  # threads would share them
+    if any(map(is_parallel, subtree(tree))):  # threads would share them
         return False
     return _Stack(tree, facts, flow).run()
 

@@ -9,13 +9,14 @@ from tapegrad.transform.independence.generated import Generated
 from tapegrad.transform.independence.uses import READ, STORE, Effects
 from tapegrad.transform.ir import Effect, Let, leaf_names, walk
 from tapegrad.transform.parallel.module import Made, Module
-from tapegrad.transform.printer import PARALLEL
+from tapegrad.transform.printer import is_parallel
 from tapegrad.transform.rules.calls import Call
+from tapegrad.transform.syntax import subtree
 
 
 def parallel_versions(program: Program, functions: list[Generated]) -> Made:
     """Return the parallel versions, and what is to be said of loops that run in order."""
-    if not any(PARALLEL in function.text for function in functions):
+    if not any(is_parallel(node) for function in functions for node in subtree(function.tree)):
         return Made()
     return Module(functions, lambda name: _effects_of_callee(program, name), program.fresh).run()
 

@@ -260,8 +260,7 @@ def execute(
     module.__dict__["_about"] = about
     linecache.cache[filename] = (len(shown), None, shown.splitlines(True), filename)
     sys.modules[name] = module
-    # do not use numba's own cache, which trusts what it finds
-    exec(compile(shown.replace("cache=True", "cache=False"), filename, "exec"), module.__dict__)
+    exec(compile(shown, filename, "exec"), module.__dict__)
     made = machine_code.functions_of(module.__dict__)
     for function in made.values():
         use_pipeline(function)

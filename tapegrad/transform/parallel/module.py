@@ -17,7 +17,7 @@ from tapegrad.transform.independence.uses import (
     effects_of_function,
 )
 from tapegrad.transform.parallel.loop_code import LoopCode
-from tapegrad.transform.printer import PARALLEL
+from tapegrad.transform.printer import is_parallel
 from tapegrad.transform.syntax import subtree
 
 # of numba's own parallelism, only `prange`
@@ -184,7 +184,7 @@ def _names(node: ast.AST) -> list[ast.Name]:
 def _loops(body: list[ast.stmt]) -> Iterator[ast.For]:
     """Yield the outermost loops that may run in parallel; those inside of one if it is refused."""
     for node in body:
-        if isinstance(node, ast.For) and ast.unparse(node.iter).startswith(f"{PARALLEL}("):
+        if is_parallel(node):
             yield node
         for block in blocks_of(node):
             yield from _loops(block)

@@ -8,6 +8,7 @@ from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 
 from tapegrad.transform.errors import InternalError
+from tapegrad.transform.printer import is_parallel
 from tapegrad.transform.syntax import subtree
 
 _SIMPLE = (ast.Assign, ast.AugAssign, ast.Expr, ast.Return, ast.Raise, ast.Pass, ast.Break)
@@ -114,6 +115,10 @@ def functions_of(text: str) -> list[Code]:
     for node in ast.parse(text).body:
         if not isinstance(node, ast.FunctionDef):
             raise InternalError("not a function", "(module)", node.lineno, lines[node.lineno - 1])
+        for loop in filter(is_parallel, walk(node.body)):
+            # whether its iterations are independent is proved elsewhere
+            assert isinstance(loop.iter, ast.Call)
+            loop.iter.func = ast.Name("range", ast.Load())
         given = node.args
         code = Code(node.name, [a.arg for a in given.args], _without_rows(node.body), lines)
         if given.vararg or given.kwarg or given.kwonlyargs or given.posonlyargs or given.defaults:
