@@ -35,6 +35,7 @@ from tapegrad.transform.codegen import store
 from tapegrad.transform.errors import SerialLoopWarning, TransformError, UnequalExtentsError
 from tapegrad.transform.ir import leaf_names
 from tapegrad.transform.stubs import inherited_options, stub
+from tapegrad.transform.syntax import unlike
 from tapegrad.transform.tape_memory import large_arrays, limit  # noqa: F401 (so do these)
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ class Derivative(Recording):
         self.label = label
         self.given = len(extra)
         super().__init__(
-            stub(base.py_func, f"{base.py_func.__name__}_{label}", extra),
+            stub(base.py_func, label, extra),
             targetoptions={"nopython": True, **inherited_options(base)},
         )
         self._modules: dict[Any, dict[str, Any]] = {}  # generated, by types
@@ -352,7 +353,7 @@ class Derivative(Recording):
         if any(isinstance(kind, types.Omitted) for kind in kinds[count:]):
             given = zip(names, kinds, strict=True)
             texts = _assign(self, [n for n, kind in given if not isinstance(kind, types.Omitted)])
-            required = [f"d_{name}" not in self.py_func.__globals__ for name in names]
+            required = [self._default(name) is inspect.Parameter.empty for name in names]
             if len(texts) < len(names) or any(
                 text is None and (needed or place >= count)
                 for place, (text, needed) in enumerate(zip(texts, required, strict=True))
@@ -364,12 +365,13 @@ class Derivative(Recording):
         position = dict(zip(names, kinds, strict=True))
         found: list[Any] = []
         calls: list[str] = []
-        defaults: dict[str, Any] = {}
+        defaults: dict[str, tuple[str, Any]] = {}
         for place, (name, text) in enumerate(zip(names, texts, strict=True)):
             kind = position[text] if text is not None else types.Omitted(self._default(name))
             if isinstance(kind, types.Omitted):
-                defaults[f"d_{name}"] = kind.value
-                kind, text = types.unliteral(numba.typeof(kind.value)), f"d_{name}"
+                text = unlike(f"d_{name}", {*names, *defaults})
+                defaults[text] = name, kind.value
+                kind = types.unliteral(numba.typeof(kind.value))
             assert text is not None
             if place >= count:
                 text, kind = self.converted(place - count, text, kind, found)
@@ -397,7 +399,7 @@ class Derivative(Recording):
         return text, kind
 
     def _default(self, name: str) -> Any:
-        return self.py_func.__globals__[f"d_{name}"]
+        return inspect.signature(self.py_func).parameters[name].default
 
     # -- higher derivatives -------------------------------------------------------------------
 
@@ -455,7 +457,8 @@ class Bound(NamedTuple):
 
     kinds: tuple[Any, ...]  # of all arguments
     texts: list[str]  # the expression passed for each, in terms of the given arguments
-    defaults: dict[str, Any]  # the values of the others, by their names in these expressions
+    # the parameters that are omitted and their values, by their names in these expressions
+    defaults: dict[str, tuple[str, Any]]
 
 
 def _is_integral(kind: Any) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from numba.core import types
 
 from tapegrad.transform.base import Derivative, written_arguments
-from tapegrad.transform.derivatives import is_tangent, once, pullback, pushforward, unlike
+from tapegrad.transform.derivatives import is_tangent, once, pullback, pushforward
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.kinds import (
     holds_complex,
@@ -18,7 +18,7 @@ from tapegrad.transform.kinds import (
     result_kind,
     shape_checks,
 )
-from tapegrad.transform.syntax import subtree
+from tapegrad.transform.syntax import identifier_of, subtree, unlike
 
 if TYPE_CHECKING:
     from tapegrad.transform.codegen.program import Program
@@ -46,7 +46,7 @@ class Composed(Derivative):
         for attribute, part in self.parts().items():
             program.statics[attribute] = part
             program.origins[attribute] = ("root", None, attribute)
-        entry = program.fresh(self.py_func.__name__)
+        entry = program.fresh(identifier_of(self.py_func))
         names = list(inspect.signature(self.py_func).parameters)
         text = self.text(entry, names, kinds)
         placeholders = [f"_{k}_" for k in range(len(names))]

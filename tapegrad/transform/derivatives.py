@@ -24,6 +24,7 @@ from tapegrad.transform.kinds import (
     is_complex,
     is_real,
 )
+from tapegrad.transform.syntax import identifier_of, unlike
 
 if TYPE_CHECKING:
     from tapegrad.transform.codegen.instance import Instance
@@ -61,18 +62,12 @@ def _caller(base: Any, copied: tuple[int, ...] = ()) -> Any:
     names = ", ".join(parameters)
     given = ", ".join(f"{n}.copy()" if k in copied else n for k, n in enumerate(parameters))
     called = unlike("derivative", set(parameters))
-    text = f"def {base.py_func.__name__}({names}):\n    return {called}({given})\n"
+    name = identifier_of(base.py_func)
+    text = f"def {name}({names}):\n    return {called}({given})\n"
     key = native.fingerprint(text.encode(), repr(id(base)).encode())
-    function = native.compile_source(key, text, base.py_func.__name__)
+    function = native.compile_source(key, text, name)
     function.__globals__[called] = function.__globals__["_calls"] = base
     return numba.njit(function)
-
-
-def unlike(name: str, others: set[str]) -> str:
-    """Return a variant of a name that is not in `others`."""
-    while name in others:
-        name += "_"
-    return name
 
 
 def check_numbers(

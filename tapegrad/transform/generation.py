@@ -86,13 +86,17 @@ def analysed(function: Any, kinds: tuple[Any, ...]) -> Instance:
 
 def _write_call(program: Program, derivative: Derivative, entry: str, bound: Bound) -> str:
     """Write the function that completes the arguments; return its name."""
-    for text, value in bound.defaults.items():
-        program.statics[text] = value
-        program.origins[text] = ("default", None, text)
-        program.taken.add(text)
+    lines = []
+    for text, (parameter, value) in bound.defaults.items():
+        found = program.fresh(text)
+        program.statics[found] = value
+        program.origins[found] = ("default", None, parameter)
+        if found != text:  # which means something else in the module
+            lines.append(f"    {text} = {found}\n")
     caller = program.fresh(f"{entry}_with_defaults")
     names = ", ".join(inspect.signature(derivative.py_func).parameters)
-    text = f"def {caller}({names}):\n    return {entry}({', '.join(bound.texts)})\n"
+    lines.append(f"    return {entry}({', '.join(bound.texts)})\n")
+    text = f"def {caller}({names}):\n{''.join(lines)}"
     program.write(text, derivative.base)
     return caller
 

@@ -15,7 +15,7 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tapegrad.transform.syntax import subtree
+from tapegrad.transform.syntax import identifier, subtree
 
 Atom = ast.expr  # a Name or a Constant
 Block = list[Any]  # of the statements below
@@ -165,7 +165,7 @@ class Structure:
 
 def class_text(cls: type) -> str:
     """Return the name of a named tuple's class in generated code."""
-    return f"class_{cls.__name__}"
+    return f"class_{identifier(cls.__name__, 'tuple')}"
 
 
 def leaves_of(value: Any) -> list[Atom]:

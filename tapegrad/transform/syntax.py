@@ -1,11 +1,48 @@
-"""The nodes of Python's syntax trees."""
+"""The source of functions, the nodes of its syntax tree, and identifiers."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import inspect
+import keyword
+import linecache
+import unicodedata
+from collections.abc import Container, Iterator
+from types import FunctionType
 
 _LEAVES = frozenset([ast.Name, ast.Constant])  # have no parts but a context
+
+
+def lines_of(function: FunctionType) -> list[str]:
+    """Return the lines of a function, its decorators first.
+
+    They are those of its code; `inspect` looks for the function that it was decorated to look like.
+
+    Raises
+    ------
+    OSError
+        If there is no source.
+    """
+    code = function.__code__
+    linecache.checkcache(code.co_filename)
+    lines = linecache.getlines(code.co_filename, function.__globals__)[code.co_firstlineno - 1 :]
+    if not lines:
+        raise OSError(f"there is no source of {code.co_filename}")
+    return inspect.getblock(lines)
+
+
+def identifier_of(function: FunctionType) -> str:
+    """Return the identifier that stands for a function in generated code.
+
+    Its ``__name__`` may be any text.
+    """
+    return identifier(function.__code__.co_name, "function")
+
+
+def identifier(text: str, other: str) -> str:
+    """Return a text if it is an identifier as Python reads it, else another one."""
+    is_one = text.isidentifier() and not keyword.iskeyword(text)
+    return text if is_one and unicodedata.is_normalized("NFKC", text) else other
 
 
 def subtree(tree: ast.AST) -> Iterator[ast.AST]:
@@ -32,6 +69,13 @@ def subtree(tree: ast.AST) -> Iterator[ast.AST]:
                         if isinstance(item, ast.AST):
                             push(item)
         yield node
+
+
+def unlike(name: str, others: Container[str]) -> str:
+    """Return a variant of a name that is not in `others`."""
+    while name in others:
+        name += "_"
+    return name
 
 
 def may_leave(node: ast.AST) -> bool:

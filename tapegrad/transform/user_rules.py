@@ -19,6 +19,7 @@ from numba.extending import overload
 from tapegrad.kernels import native
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.kinds import holds_real, is_array, is_complex, is_dispatcher, is_real
+from tapegrad.transform.syntax import identifier_of
 
 
 def reverse_rule(function: Any, rule: Any) -> Any:
@@ -75,7 +76,7 @@ def forward_from_reverse(function: Any) -> Any:
     terms = [f"paired({n}, found[{k}], {t})" for k, (n, t) in enumerate(given)]
     return _derived(
         function,
-        f"{function.__name__}_jvp",
+        f"{identifier_of(function.py_func)}_jvp",
         [*names, *tangents, result],
         [
             f"found = rule({', '.join([*names, result, '1.0'])})",
@@ -109,7 +110,7 @@ def reverse_from_forward(function: Any) -> Any:
     parts = [f"joined({n}, {along(k, 'one')}, {along(k, 'i')})" for k, n in enumerate(names)]
     return _derived(
         function,
-        f"{function.__name__}_vjp",
+        f"{identifier_of(function.py_func)}_vjp",
         [*names, result, cotangent],
         [f"return ({', '.join(parts)},)"],
         function.rule_jvp,
@@ -249,18 +250,22 @@ def _checked(
             f"{len(taken)}"
         )
     like = f"({', '.join(given)},)" if kind == "defvjp" else given[0]
+    name = identifier_of(declared.py_func)
+    attempt, called, compare, found = _unused(
+        [*taken, *extra], "attempt", "declared", "compare", "found"
+    )
     text = (
-        f"def {declared.py_func.__name__}({', '.join([*taken, *extra])}):\n"
-        f"    attempt(({', '.join(taken)},))\n"
-        f"    found = declared({', '.join(taken)})\n"
-        f"    compare(found, {like})\n"
-        "    return found\n"
+        f"def {name}({', '.join([*taken, *extra])}):\n"
+        f"    {attempt}(({', '.join(taken)},))\n"
+        f"    {found} = {called}({', '.join(taken)})\n"
+        f"    {compare}({found}, {like})\n"
+        f"    return {found}\n"
     )
     key = native.fingerprint(text.encode(), repr(id(declared)).encode())
-    made = native.compile_source(key, text, declared.py_func.__name__)
-    made.__globals__["declared"] = declared
-    made.__globals__["attempt"] = _attempt(label, declared)
-    made.__globals__["compare"] = _comparison(label, kind, given)
+    made = native.compile_source(key, text, name)
+    made.__globals__[called] = declared
+    made.__globals__[attempt] = _attempt(label, declared)
+    made.__globals__[compare] = _comparison(label, kind, given)
     compiled = numba.njit(made)
     compiled.declared = declared
     return compiled

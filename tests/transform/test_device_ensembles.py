@@ -5,6 +5,7 @@ numba simulates the device in Python unless ``NUMBA_ENABLE_CUDASIM=0`` is set.
 
 import collections
 import math
+import types
 
 import numba
 import numpy as np
@@ -346,3 +347,26 @@ class TestErrors:
             tg.vmap(np.sin, target="cuda")(X)
         with pytest.raises(ValueError, match="target must be 'cpu' or 'cuda', got 'gpu'"):
             tg.vmap(recurrence, target="gpu")
+
+
+@numba.njit
+def parts_first(x):
+    return x * x
+
+
+parts = types.ModuleType("parts")
+parts.first = numba.njit(lambda x: 3.0 * x)
+
+
+@tg.njit
+def with_names_of_ours(x):
+    cuda = parts.first(x) * parts_first(x)
+    both = np.zeros(2)
+    both[0] = cuda
+    device_first, numpy_sin = both[0], both[1]
+    return device_first * math.sin(x) + np.sin(numpy_sin) + parts.first(x)
+
+
+def test_names_in_the_function():
+    for g in (with_names_of_ours, tg.grad(with_names_of_ours)):
+        assert_equal(tg.vmap(g, target="cuda")(X), tg.vmap(g)(X))

@@ -1,7 +1,7 @@
 """Strings in functions are data, also those that look like generated code."""
 
 import pytest
-from check import module
+from check import check, module
 
 import tapegrad as tg
 
@@ -53,3 +53,29 @@ def in_loop(argument, loop, branches):
         "import numba\nimport tapegrad as tg\n"
         f"@tg.njit\ndef f(x, {argument}):\n    for _ in {loop}:\n{''.join(branches)}    return x\n"
     )
+
+
+NESTED = '''
+import tapegrad as tg
+
+if True:
+    class Holder:
+        @tg.njit
+        def f(x):
+            """Square
+of a number
+"""
+            text = """two
+            lines"""
+            return len(text) * x * x
+
+f = Holder.f
+'''
+
+
+def test_lines_with_another_indentation():
+    """Of docstrings and strings; what is in them is not moved."""
+    f = module(NESTED)
+    value, gradient = tg.value_and_grad(f)(3.0)
+    assert (value, gradient) == (9.0 * 21, 6.0 * 21)
+    check(f, 0.7, compiled=False)

@@ -7,7 +7,6 @@ import dis
 import enum
 import functools
 import hashlib
-import inspect
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +23,7 @@ from numba.np.ufunc.gufunc import GUFunc
 from tapegrad.kernels import native
 from tapegrad.transform.declared import Declared
 from tapegrad.transform.kinds import is_dispatcher
+from tapegrad.transform.syntax import lines_of
 
 MISSING = object()
 # modules covered by the versions in every key, or part of the package
@@ -311,7 +311,7 @@ class Fingerprint:
         self._code(function.__code__)
         if not self.frozen:
             try:
-                self._note(inspect.getsource(function))
+                self._note("".join(lines_of(function)))
             except (OSError, TypeError):
                 self.complete = False
         self._add(function.__defaults__)

@@ -110,7 +110,8 @@ def functions_of(namespace: dict[str, Any]) -> dict[str, Any]:
 def keep(functions: dict[str, Any], path: Path, key: str) -> None:
     """Keep the machine code of the functions of a generated module beside it."""
     for name, function in functions.items():
-        function._cache = MachineCode(path.with_name(f"{path.stem}.{name}"), f"{key} {name}")
+        stem = path.with_name(f"{path.stem}.{name[:64]}")  # names of files have a limit
+        function._cache = MachineCode(stem, f"{key} {name}")
 
 
 class _OfPackage(MachineCode):

@@ -34,6 +34,7 @@ from tapegrad.transform.lowering.lower import Lowering
 from tapegrad.transform.printer import print_function
 from tapegrad.transform.rules.base import Held, Unknown
 from tapegrad.transform.rules.calls import Call
+from tapegrad.transform.syntax import identifier
 from tapegrad.transform.verifier.directions import verify_directions
 
 
@@ -279,7 +280,7 @@ class Program:
         for found in texts:
             if known(found, value):
                 return found
-        stem = "".join(c if c.isalnum() else "_" for c in text)
+        stem = identifier("".join(c if c.isalnum() else "_" for c in text), "outside")
         # local variables of functions have single underscores before numbers
         for found in [stem, *(f"{stem}__{k}" for k in range(1, len(self.statics) + 2))]:
             if found not in self.statics and found in self.taken:

@@ -139,7 +139,7 @@ class Recipe:
         if kind == "root":
             return getattr(self.root, detail) if detail else self.root
         if kind == "default":
-            return self.root.py_func.__globals__[detail]
+            return inspect.signature(self.root.py_func).parameters[detail].default
         if kind == "class":
             return self.classes[detail]
         if kind == "package":

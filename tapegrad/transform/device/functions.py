@@ -30,6 +30,7 @@ from tapegrad.transform.device import stand_ins
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.frontend.source import MISSING, Source
 from tapegrad.transform.functions import stop_gradient
+from tapegrad.transform.ir import take
 from tapegrad.transform.kinds import is_array, is_dispatcher
 from tapegrad.transform.syntax import subtree
 from tapegrad.transform.verifier.code import leaves
@@ -131,7 +132,7 @@ class DeviceFunctions:
         tree = rewriting.visit(copy.deepcopy(source.tree))
         text = ast.unparse(ast.fix_missing_locations(tree)) + "\n"
         key = native.fingerprint(text.encode(), repr(id(rewriting)).encode())
-        made = native.compile_source(key, text, source.name)
+        made = native.compile_source(key, text, tree.name)
         made.__globals__.update(rewriting.names)
         return self.cuda.jit(device=True)(made)
 
@@ -151,6 +152,9 @@ class _Callee(ast.NodeTransformer):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
         ]
         self.assigned = Counter([*self.params, *stored])
+        used = {node.id for node in subtree(source.tree) if isinstance(node, ast.Name)}
+        self.taken = used.union(self.params, [TAPE])
+        self.aliases: dict[int, str] = {}  # names that are no names of its own, by ids of values
         self.tapes: set[str] = set()  # names that are made by taking the tape
         self.passes_tape = False
         self.is_inside = False  # of the function that is rewritten
@@ -211,6 +215,13 @@ class _Callee(ast.NodeTransformer):
             raise self.refuse(f"it uses the function {node.id} as a value", node)
         self.names[node.id] = value
         return node
+
+    def alias(self, stem: str, value: Any, stand_in: Any) -> str:
+        """Return the name of what stands for a value, unlike all names of the function."""
+        if id(value) not in self.aliases:
+            self.aliases[id(value)] = take(stem, self.taken)
+            self.names[self.aliases[id(value)]] = stand_in
+        return self.aliases[id(value)]
 
     def visit_Attribute(self, node: ast.Attribute) -> Any:
         if self.functions.has(self.lookup(node)):
@@ -305,8 +316,9 @@ class _Callee(ast.NodeTransformer):
         if any(called is row for row in _ROWS):
             return [f"{names[0]} = {given[0]}[{given[1]} : {given[1]} + ({given[2]})]"]
         if called is not np.zeros_like:
-            self.names["check_length"] = self.functions.stand_in(stand_ins.check_length)
-            check = f"check_length({given[0]}, {given[1]}, {len(names)})"
+            check = stand_ins.check_length
+            alias = self.alias("check_length", check, self.functions.stand_in(check))
+            check = f"{alias}({given[0]}, {given[1]}, {len(names)})"
             return [check, *(f"{n} = {g}" for n, g in zip(names, given[::2], strict=False))]
         return []
 
@@ -338,9 +350,10 @@ class _Callee(ast.NodeTransformer):
                 shape = None  # of integers, perhaps
         if shape is None or not self.is_made_once(target):
             return []
-        self.names.update(cuda=self.functions.cuda, np=np)
         self.shapes[target] = shape
-        lines = [f"{target} = cuda.local.array({shape}, np.float64)"]
+        cuda = self.alias("cuda", self.functions.cuda, self.functions.cuda)
+        numbers = f"{self.alias('np', np, np)}.float64"
+        lines = [f"{target} = {cuda}.local.array({shape}, {numbers})"]
         if value:
             lines.append(f"{target}[{', '.join(':' * len(shape))}] = {value}")
         texts = [ast.unparse(self.visit(item)) for item in items]
@@ -367,9 +380,8 @@ class _Callee(ast.NodeTransformer):
         elif isinstance(value, Derivative):
             raise self.refuse(f"it computes the derivative {shown}", node)
         elif self.functions.has(value):
-            alias = f"device_{shown.replace('.', '_')}"
-            self.names[alias] = self.functions.of(value)
-            node.func = ast.Name(alias, ast.Load())
+            stem = f"device_{shown.rpartition('.')[2]}"
+            node.func = ast.Name(self.alias(stem, value, self.functions.of(value)), ast.Load())
             if id(value) in self.functions.with_tape:
                 if self.tapes:
                     raise self.refuse("it uses two tapes at the same time", node)
@@ -389,9 +401,8 @@ class _Callee(ast.NodeTransformer):
         """Return the name of what stands for a function of NumPy."""
         found = self.functions.ufuncs[ufunc]
         is_python = isinstance(found, python_types.FunctionType)
-        alias = f"numpy_{ufunc.__name__}"
-        self.names[alias] = self.functions.stand_in(found) if is_python else found
-        return alias
+        stand_in = self.functions.stand_in(found) if is_python else found
+        return self.alias(f"numpy_{ufunc.__name__}", ufunc, stand_in)
 
     def is_of_numbers(self, value: Any, node: ast.Call) -> bool:
         """Whether a device can call a function with numbers."""

@@ -54,8 +54,8 @@ def compiled(
     """
     name = function.py_func.__name__
     leaves = list(leaves_of(result, "result", name))
-    text = _text(f"{name}_of_items", has_items, leaves)
-    made = native.compile_source(native.fingerprint(text.encode()), text, f"{name}_of_items")
+    text = _text(has_items, leaves)
+    made = native.compile_source(native.fingerprint(text.encode()), text, "of_items")
     made.__globals__.update(np=np, prange=numba.prange, function=function)
     for k, (_, kind) in enumerate(leaves):
         if not isinstance(kind, types.Array):
@@ -91,7 +91,7 @@ def leaves_of(kind: Any, place: str, name: str) -> Iterator[tuple[str, Any]]:
         )
 
 
-def _text(name: str, has_items: Sequence[bool], leaves: list[tuple[str, Any]]) -> str:
+def _text(has_items: Sequence[bool], leaves: list[tuple[str, Any]]) -> str:
     """Return the text of the loop."""
     arguments = [f"a{k}" for k in range(len(has_items))]
 
@@ -100,7 +100,7 @@ def _text(name: str, has_items: Sequence[bool], leaves: list[tuple[str, Any]]) -
         given = [f"{a}[{index}]" if many else a for a, many in pairs]
         return f"result = function({', '.join(given)})"
 
-    lines = [f"def {name}({', '.join(['size', *arguments])}):", f"    {call('0')}"]
+    lines = [f"def of_items({', '.join(['size', *arguments])}):", f"    {call('0')}"]
     for k, (place, kind) in enumerate(leaves):
         whole = isinstance(kind, types.Array)
         what = f"(size,) + {place}.shape, {place}.dtype" if whole else f"size, dtype_{k}"

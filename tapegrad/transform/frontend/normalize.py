@@ -124,7 +124,7 @@ class _Normalizer(Flow):
                 self.line,
             )
         function = FunctionIR(
-            self.source.name, list(named.values()), self.block, returned, self.source, self.statics
+            tree.name, list(named.values()), self.block, returned, self.source, self.statics
         )
         function.named = self.assigned
         return function

@@ -6,10 +6,8 @@ import ast
 import builtins
 import contextlib
 import functools
-import inspect
 import linecache
 import re
-import textwrap
 import time
 import types
 from collections.abc import Iterator
@@ -18,7 +16,7 @@ from typing import Any
 
 from tapegrad.transform.deferred import runtime
 from tapegrad.transform.errors import TransformError
-from tapegrad.transform.syntax import subtree
+from tapegrad.transform.syntax import lines_of, subtree
 
 MISSING = object()
 MATTERS = "runtime.matters"
@@ -34,14 +32,17 @@ class Source:
         The Python function.
     tree
         Its definition; line numbers are those of its file.
+    name
+        Its name in messages; in code it is that of the definition.
     """
 
     def __init__(self, function: types.FunctionType) -> None:
         self.function = function
         self.name = function.__name__
         self.filename = function.__code__.co_filename
+        first = function.__code__.co_firstlineno
         try:
-            lines, first = inspect.getsourcelines(function)
+            lines = lines_of(function)
         except (OSError, TypeError):
             raise TransformError(
                 f"the source of {self.name} cannot be read, and its derivative is made from it; "
@@ -52,9 +53,10 @@ class Source:
                 f"the source of {self.name} is not what it was compiled from: {self.filename} was "
                 "changed after the function was defined; define it again (reload its module)"
             )
-        if self.name == "<lambda>":
+        if function.__code__.co_name == "<lambda>":
             tree = _lambda(function)
-            self.name = f"lambda_in_line_{first}"
+            if self.name == "<lambda>":
+                self.name = f"lambda_in_line_{first}"
         else:
             tree = _definition(lines, first)
         if tree is None:
@@ -62,7 +64,6 @@ class Source:
                 f"{self.name} is not a function defined by `def`; write it as one, in lines of its "
                 "own"
             )
-        tree.name = self.name
         self.tree = _with_private_names(tree, function.__code__)
         if function.__globals__.get("runtime") is runtime:
             self.tree = _Unconditional().visit(self.tree)
@@ -107,14 +108,18 @@ class _Unconditional(ast.NodeTransformer):
 
 def _definition(lines: list[str], first: int) -> ast.FunctionDef | None:
     """Return the function definition in some lines, None if there is none."""
+    is_indented = lines[0][:1].isspace()
+    text = "".join(
+        ["if True:\n" * is_indented, *lines]
+    )  # lines of strings may have any indentation
     try:
-        module = ast.parse(textwrap.dedent("".join(lines)))
+        module = ast.parse(text)
     except SyntaxError:
         return None
-    tree = module.body[0] if module.body else None
+    (tree,) = module.body[0].body if is_indented else module.body
     if not isinstance(tree, ast.FunctionDef):
         return None
-    ast.increment_lineno(tree, first - 1)
+    ast.increment_lineno(tree, first - 1 - is_indented)
     return tree
 
 
@@ -133,7 +138,8 @@ def _lambda(function: types.FunctionType) -> ast.FunctionDef | None:
     if len(found) != 1:
         return None
     body = ast.copy_location(ast.Return(found[0].body), found[0].body)
-    tree = ast.FunctionDef("", found[0].args, [body], [], None)
+    name = f"lambda_in_line_{code.co_firstlineno}"
+    tree = ast.FunctionDef(name, found[0].args, [body], [], None)
     return ast.fix_missing_locations(ast.copy_location(tree, found[0]))
 
 

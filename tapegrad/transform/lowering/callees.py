@@ -40,6 +40,7 @@ from tapegrad.transform.rules.generated_calls import Addition, Keep
 from tapegrad.transform.rules.generators import ForwardCode, Lowerer
 from tapegrad.transform.rules.partials import op_of
 from tapegrad.transform.rules.ruled_calls import Ruled
+from tapegrad.transform.syntax import identifier_of
 
 # what stands for functions of generated code where that code is differentiated
 DIFFERENTIABLE = (
@@ -250,7 +251,8 @@ def _default(lowering: Lowerer, callee: Any, parameter: inspect.Parameter) -> An
             return whole_if_passive(lowering, found, lowering.fresh("t"))
         if value is parameter.default and isinstance(value, (enum.Enum, np.generic, complex)):
             origin = ("parameter", lowering.program.origin_of(callee), parameter.name)
-            text = lowering.program.static(f"{callee.__name__}.{parameter.name}", value, origin)
+            text = f"{identifier_of(callee.py_func)}.{parameter.name}"
+            text = lowering.program.static(text, value, origin)
             lowering.statics[text] = value
             return name(text)
         raise lowering.refuse(

@@ -37,7 +37,7 @@ from tapegrad.transform.ir import (
 )
 from tapegrad.transform.lowering.callees import is_plain
 from tapegrad.transform.rules.generators import ProgramCode
-from tapegrad.transform.syntax import subtree
+from tapegrad.transform.syntax import identifier_of, subtree
 
 _MOST = 40  # statements of a function that is inlined
 _MOST_OF_ALL = 240  # statements that the calls in one function become
@@ -183,7 +183,7 @@ class _Inlining:
         found = self.program.static(text, value, origin)
         own = self.taken - RESERVED  # those mean the same everywhere
         while found in own and self.function.statics.get(found) is not value:
-            text = f"{callee.__name__}_{text}"
+            text = f"{identifier_of(callee.py_func)}_{text}"
             found = self.program.static(text, value, origin)
         self.taken.add(found)
         self.function.statics[found] = value

@@ -28,6 +28,7 @@ from tapegrad.transform.cache.fingerprint import implementations_of
 from tapegrad.transform.deferred import runtime
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.kinds import is_array
+from tapegrad.transform.syntax import identifier_of
 
 _NUMBERS = (kinds_of.Number, kinds_of.Boolean)
 _made: weakref.WeakKeyDictionary[types.FunctionType, tuple[Any, ...]] = weakref.WeakKeyDictionary()
@@ -108,7 +109,8 @@ def _elementwise(ufunc: DUFunc, kinds: tuple[Any, ...]) -> Any:
     operands = [f"x{k}" for k in range(ufunc.nin)]
     parameters = operands + ["out"] * (len(kinds) - ufunc.nin)
     ndim = max(kind.ndim if is_array(kind) else 0 for kind in kinds)
-    lines = [f"def {name}_elementwise({', '.join(parameters)}):"]
+    entry = f"{identifier_of(ufunc._dispatcher.py_func)}_elementwise"
+    lines = [f"def {entry}({', '.join(parameters)}):"]
     items = []
     if "out" in parameters:
         lines += [f"    n{axis} = out.shape[{axis}]" for axis in range(ndim)]
@@ -129,7 +131,7 @@ def _elementwise(ufunc: DUFunc, kinds: tuple[Any, ...]) -> Any:
     call = f"core({', '.join(items)})"
     if ndim == 0:
         lines.append(f"    return {_name(loop.return_type)}({call})")
-        return _compiled(lines, {"core": core})
+        return _compiled(entry, lines, {"core": core})
     layouts = [kind.layout for kind in given if is_array(kind)]
     if "out" not in parameters:
         lines.append(f"    out = {_empty(ndim, loop.return_type, layouts)}")
@@ -137,7 +139,7 @@ def _elementwise(ufunc: DUFunc, kinds: tuple[Any, ...]) -> Any:
     places = ", ".join(f"i{axis}" for axis in range(ndim))
     lines.append(f"{'    ' * (ndim + 1)}out[{places}] = {call}")
     lines.append("    return out")
-    return _compiled(lines, {"core": core})
+    return _compiled(entry, lines, {"core": core})
 
 
 def _generalized(ufunc: GUFunc, kinds: tuple[Any, ...]) -> Any:
@@ -150,7 +152,8 @@ def _generalized(ufunc: GUFunc, kinds: tuple[Any, ...]) -> Any:
     if loop is None or len(kinds) != len(cores):
         raise TransformError(f"a call of {name} for {_shown(kinds)}")
     ndim = kinds[len(inputs)].ndim - len(outputs[0])
-    lines = [f"def {name}_loops({', '.join(f'x{k}' for k in range(len(kinds)))}):"]
+    entry = f"{identifier_of(ufunc._dispatcher.py_func)}_loops"
+    lines = [f"def {entry}({', '.join(f'x{k}' for k in range(len(kinds)))}):"]
     lines += [f"    n{axis} = x{len(inputs)}.shape[{axis}]" for axis in range(ndim)]
     items = []
     for number, (kind, core, wanted) in enumerate(zip(kinds, cores, loop.args, strict=True)):
@@ -177,7 +180,7 @@ def _generalized(ufunc: GUFunc, kinds: tuple[Any, ...]) -> Any:
     layouts = [kind.layout for kind in kinds if is_array(kind)]
     lines += _loops(ndim, layouts.count("F") > layouts.count("C"))
     lines.append(f"{'    ' * (ndim + 1)}core({', '.join(items)})")
-    return _compiled(lines, {"core": _core(ufunc._dispatcher)})
+    return _compiled(entry, lines, {"core": _core(ufunc._dispatcher)})
 
 
 def _callback(callback: CFunc, kinds: tuple[Any, ...]) -> Any:
@@ -190,9 +193,10 @@ def _callback(callback: CFunc, kinds: tuple[Any, ...]) -> Any:
         operand if kind == wanted else f"{_name(wanted)}({operand})"
         for operand, kind, wanted in zip(operands, kinds, declared.args, strict=True)
     ]
-    lines = [f"def {name}_converted({', '.join(operands)}):"]
+    entry = f"{identifier_of(callback._pyfunc)}_converted"
+    lines = [f"def {entry}({', '.join(operands)}):"]
     lines.append(f"    return {_name(declared.return_type)}(core({', '.join(items)}))")
-    return _compiled(lines, {"core": core_of(callback)})
+    return _compiled(entry, lines, {"core": core_of(callback)})
 
 
 def _matches(kinds: tuple[Any, ...], cores: list[Any]) -> list[str]:
@@ -263,10 +267,9 @@ def _core(dispatcher: Any) -> Any:
     )(dispatcher.py_func)
 
 
-def _compiled(lines: list[str], scope: dict[str, Any]) -> Any:
+def _compiled(name: str, lines: list[str], scope: dict[str, Any]) -> Any:
     """Return the numba function defined by some lines of source."""
     text = "\n".join(lines) + "\n"
-    name = lines[0].removeprefix("def ").partition("(")[0]
     identity = repr([(key, id(value)) for key, value in scope.items()])
     key = native.fingerprint(text.encode(), identity.encode())
     function = native.compile_source(key, text, name)

@@ -12,6 +12,7 @@ from tapegrad.transform.kinds import is_array, is_real
 from tapegrad.transform.printer import show
 from tapegrad.transform.rules.calls import Call, dotted, tangent_of, text_of
 from tapegrad.transform.rules.generators import ForwardCode, Generator, Lowerer, ReverseCode
+from tapegrad.transform.syntax import identifier_of
 
 
 class Ruled(Call):
@@ -30,7 +31,7 @@ class Ruled(Call):
         """Return the name of a rule in the generated module."""
         rule = getattr(self.callee, f"rule_{kind}")
         origin = lowering.program.origin_of(self.callee)
-        text = f"{self.callee.__name__}_{kind}"
+        text = f"{identifier_of(self.callee.py_func)}_{kind}"
         return lowering.program.static(text, rule, ("attribute", origin, f"rule_{kind}"))
 
     def refuse_unknown(self, gen: Generator, let: Let, kind: str, types_of: list[Any]) -> None:
