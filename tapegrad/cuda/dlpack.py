@@ -10,7 +10,6 @@ import ctypes
 import functools
 import weakref
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy as np
 from tapegrad.cuda.array import DeviceArray, row_major
 from tapegrad.cuda.toolkit import is_simulated, uses_stream_of_thread
 from tapegrad.kernels import native
+from tapegrad.kernels.sources import sources
 
 CUDA = (2, 13)  # kDLCUDA, kDLCUDAManaged
 _NAME, _USED = b"dltensor", b"used_dltensor"
@@ -87,10 +87,8 @@ def _forget() -> int:
     """
     native.keep_forever()
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(_lent))
-    folder = Path(__file__).parent
-    files = ("capsules.py", "../kernels/intrinsics.py")
-    sources = b"".join((folder / file).read_bytes() for file in files)
-    return native.compiled("tapegrad.cuda.capsules", "forget", "void", 1, sources)
+    text = b"".join(sources("cuda/capsules.py", "kernels/intrinsics.py"))
+    return native.compiled("tapegrad.cuda.capsules", "forget", "void", 1, text)
 
 
 def capsule(array: DeviceArray, stream: Any = None, **kwargs: Any) -> Any:

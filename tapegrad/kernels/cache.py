@@ -1,13 +1,17 @@
 """The cache folder: checking, reading and writing its files.
 
 The folder holds code that is executed. It is ``$TAPEGRAD_CACHE_DIR``, else
-``$XDG_CACHE_HOME/tapegrad``, else ``~/.cache/tapegrad``. A folder or file is used only if the user
-of the process owns it and nobody else can write to it. Otherwise the folder is replaced by a
-private one, which is deleted when the process ends.
+``$XDG_CACHE_HOME/tapegrad``, else ``~/.cache/tapegrad``; a relative path starts where the process
+was when it imported the package. A folder or file is used only if the user of the process owns it
+and nobody else can write to it. Otherwise the folder is replaced by a private one, which is deleted
+when the process ends.
 
 The first line of every file is a checksum of its key and content. A file that was damaged,
 truncated or swapped with another is reported and created again. The checksum is not secret: it
 detects accidents, while the owner and mode of a file show who can have written it.
+
+A file is written under another name, and locked meanwhile. Files that were not finished because
+their process was killed have no lock, and the next process that writes deletes them.
 """
 
 from __future__ import annotations
@@ -24,16 +28,26 @@ import threading
 import warnings
 from pathlib import Path
 
+try:
+    import fcntl
+except ImportError:  # Windows deletes no file that is open
+    fcntl = None  # type: ignore[assignment]
+
 _HEAD = b"# tapegrad "
+_UNFINISHED = "tmp"
 _lock = threading.RLock()
+try:
+    _START = Path.cwd()
+except OSError:  # it was deleted
+    _START = Path()
 
 
 def chosen() -> Path:
     """Return the folder named by the environment (it need not exist)."""
     if given := os.environ.get("TAPEGRAD_CACHE_DIR"):
-        return Path(given)
+        return _START / given
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "tapegrad"
+    return (_START / base if base else Path.home() / ".cache") / "tapegrad"
 
 
 def folder(*below: str) -> Path | None:
@@ -67,7 +81,9 @@ def _checked(root: Path, below: tuple[str, ...]) -> Path | None:
     except OSError:
         return None  # it cannot be created or inspected, so there is nothing to load
     if not path.is_dir():
-        return None
+        reason = "is no folder"
+    elif not os.access(path, os.X_OK):
+        reason = "cannot be entered"
     if reason is None:
         return path
     warnings.warn(
@@ -145,6 +161,9 @@ def read(path: Path, key: str) -> bytes | None:
         if path.is_symlink():
             report(path, "is a link")
             return None
+        if path.is_dir():
+            report(path, "is a folder", "delete it, for nothing can be kept there")
+            return None
         with os.fdopen(os.open(path, flags), "rb") as file:
             status = os.fstat(file.fileno())
             reason = distrust(status) if stat.S_ISREG(status.st_mode) else "is no plain file"
@@ -152,7 +171,10 @@ def read(path: Path, key: str) -> bytes | None:
                 report(path, reason)
                 return None
             blob = file.read()
-    except OSError:
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        report(path, f"cannot be read ({error.strerror})")
         return None
     head, _, content = blob.partition(b"\n")
     if head != _HEAD + checksum(key, content).encode():
@@ -161,10 +183,10 @@ def read(path: Path, key: str) -> bytes | None:
     return content
 
 
-def report(path: Path, reason: str) -> None:
-    """Warn that a file is created again."""
+def report(path: Path, reason: str, remedy: str = "it is made again") -> None:
+    """Warn that a file is not used."""
     warnings.warn(
-        f"tapegrad: the cache file {path} {reason}; it is made again", RuntimeWarning, stacklevel=3
+        f"tapegrad: the cache file {path} {reason}; {remedy}", RuntimeWarning, stacklevel=3
     )
 
 
@@ -173,13 +195,43 @@ def write(path: Path, key: str, content: bytes) -> bool:
     temporary: str | None = None
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # may have been deleted
-        handle, temporary = tempfile.mkstemp(dir=path.parent)  # mode 0600
+        _delete_unfinished(path.parent)
+        handle, temporary = _locked(path.parent)
         with os.fdopen(handle, "wb") as file:
             file.write(sealed(key, content))
-        Path(temporary).replace(path)
-    except OSError:  # such as a full disk or a read-only home folder
+            file.flush()
+            if fcntl is not None:
+                Path(temporary).replace(path)
+        if fcntl is None:
+            Path(temporary).replace(path)
+    except BaseException as error:
         if temporary is not None:
             with contextlib.suppress(OSError):
                 Path(temporary).unlink()
-        return False
+        if isinstance(error, OSError):  # such as a full disk or a read-only home folder
+            return False
+        raise
     return True
+
+
+def _locked(folder: Path) -> tuple[int, str]:
+    """Return the handle and the name of a new file, which is locked."""
+    while True:
+        handle, name = tempfile.mkstemp(prefix=_UNFINISHED, dir=folder)  # mode 0600
+        if fcntl is None:
+            return handle, name
+        with contextlib.suppress(OSError):  # of file systems without locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        if Path(name).exists():  # another process may have been faster, and deleted it
+            return handle, name
+        os.close(handle)
+
+
+@functools.cache
+def _delete_unfinished(folder: Path) -> None:
+    """Delete what killed processes left of files that they were writing, once in a process."""
+    for path in folder.glob(f"{_UNFINISHED}*"):
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()

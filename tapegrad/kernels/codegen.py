@@ -23,10 +23,10 @@ import math
 import textwrap
 import types
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, ClassVar
 
 from tapegrad.kernels import native, vmath
+from tapegrad.kernels.sources import sources
 from tapegrad.kernels.structs import ARRAY_DATA
 
 _OPTIONS = 'error_model="numpy", fastmath={"contract"}, pipeline_class=Pipeline'
@@ -399,5 +399,4 @@ def map_kernel(formula: types.FunctionType, dtype: int) -> int:
 @functools.cache
 def _generator() -> bytes:
     """Return the source of the generator, since an edit to it invalidates its output."""
-    folder = Path(__file__).parent
-    return Path(__file__).read_bytes() + (folder / "intrinsics.py").read_bytes()
+    return b"".join(sources("kernels/codegen.py", "kernels/intrinsics.py"))

@@ -23,11 +23,11 @@ import types
 from collections.abc import Callable
 from importlib.metadata import version
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from tapegrad.kernels import cache
 from tapegrad.kernels.progress import compiling
+from tapegrad.kernels.sources import sources
 from tapegrad.probes import probe
 
 # prefixes of numba's runtime, referenced on the (unreachable) error path of a C callback
@@ -86,7 +86,9 @@ def _environment() -> bytes:
     settings = (f"{name}={os.environ.get(f'NUMBA_{name}', '')}" for name in _SETTINGS.split())
     parts = (
         *settings,
-        *_sources_of_compiler(),
+        *(
+            text.decode() for text in sources("kernels/llvm")
+        ),  # what numba's compiler is extended by
         FORMAT,
         sys.version,
         version("numba"),
@@ -97,12 +99,6 @@ def _environment() -> bytes:
         _cpu_features(),
     )
     return "\n".join(parts).encode()
-
-
-def _sources_of_compiler() -> list[str]:
-    """Return the texts of what numba's compiler is extended by."""
-    files = (Path(__file__).parent / "llvm").glob("*.py")
-    return [file.read_text("utf-8") for file in sorted(files)]
 
 
 def fingerprint(*parts: bytes) -> str:

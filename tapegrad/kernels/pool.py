@@ -13,13 +13,13 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tapegrad.kernels import native
 from tapegrad.kernels.limits import checked_limit
+from tapegrad.kernels.sources import sources
 from tapegrad.kernels.structs import address_of
 
 LEAST = 1 << 17  # bytes of a large array: for these, the C library asks for pages
@@ -69,9 +69,7 @@ def address_of_function(name: str) -> int:
 
 @functools.cache
 def _sources() -> bytes:
-    folder = Path(__file__).parent
-    files = ("intrinsics.py", "pool.py", "pool_code.py")
-    return b"".join((folder / file).read_bytes() for file in files)
+    return b"".join(sources("kernels/intrinsics.py", "kernels/pool.py", "kernels/pool_code.py"))
 
 
 class _Setter(NamedTuple):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from tapegrad.kernels import native
+from tapegrad.kernels.sources import sources
 from tapegrad.kernels.structs import address_of
 from tapegrad.tape import layout
 from tapegrad.tape.layout import (
@@ -111,11 +111,8 @@ OPS.register(PythonOp("leaf"))  # row 0
 
 @functools.cache
 def _sources() -> bytes:
-    folder = Path(layout.__file__).parent
-    kernels = Path(native.__file__).parent
-    files = [folder / "layout.py", *sorted((folder / "compiled").glob("*.py"))]
-    files += [kernels / "intrinsics.py", kernels / "structs.py"]
-    return b"".join(file.read_bytes() for file in files)
+    own = "tape/layout.py", "tape/compiled"
+    return b"".join(sources(*own, "kernels/intrinsics.py", "kernels/structs.py"))
 
 
 def _address(module: str, name: str, arguments: int) -> int:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from pathlib import Path
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -21,6 +20,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from tapegrad.kernels import native
+from tapegrad.kernels.sources import sources
 from tapegrad.transform.cache.machine_code import inlined
 from tapegrad.transform.tape_memory.large_arrays import zeros
 
@@ -38,9 +38,8 @@ _ONE = _WORD(1)
 
 @functools.cache
 def _sources() -> bytes:
-    folder = Path(__file__).parent
-    files = folder / "blas.py", folder / "blas_code.py", folder.parent / "kernels/intrinsics.py"
-    return b"".join(file.read_bytes() for file in files)
+    places = "transform/blas.py", "transform/blas_code.py", "kernels/intrinsics.py"
+    return b"".join(sources(*places))
 
 
 def _start(name: str) -> int:

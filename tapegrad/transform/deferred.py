@@ -10,6 +10,8 @@ import importlib
 import types
 from typing import Any
 
+from numba.core.registry import cpu_target
+
 
 class _Deferred(types.ModuleType):
     """Another module, imported when one of its names is read; a module for numba's sake."""
@@ -18,6 +20,9 @@ class _Deferred(types.ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)  # of the import system, which looks at all modules
         found = getattr(importlib.import_module(self.__name__), name)
+        # numba asks in the middle of a compilation, and looks for new functions at its start only
+        cpu_target.typing_context.refresh()
+        cpu_target.target_context.refresh()
         setattr(self, name, found)
         return found
 

@@ -5,6 +5,7 @@ import stat
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -137,18 +138,89 @@ def test_links(place, tmp_path):
 def test_what_is_no_file_does_not_hang(place):
     root = cache.folder()
     os.mkfifo(root / "a.o", 0o600)
-    (root / "b.o").mkdir()
-    with pytest.warns(RuntimeWarning, match="is no plain file"):
+    with pytest.warns(RuntimeWarning, match="a.o is no plain file; it is made again"):
         assert cache.read(root / "a.o", "key") is None
-    assert cache.read(root / "b.o", "key") is None
-    assert not cache.write(root / "b.o", "key", b"text")
-    assert [p.name for p in root.iterdir() if p.name.startswith("tmp")] == []
+    assert cache.write(root / "a.o", "key", b"text")
+    assert cache.read(root / "a.o", "key") == b"text"
+
+
+def test_folder_in_the_place_of_a_file(place):
+    root = cache.folder()
+    (root / "a.o").mkdir()
+    with pytest.warns(RuntimeWarning, match="a.o is a folder; delete it"):
+        assert cache.read(root / "a.o", "key") is None
+    assert not cache.write(root / "a.o", "key", b"text")
+    assert [p.name for p in root.iterdir()] == ["a.o"]
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() == 0, reason="root reads everything")
+def test_file_that_cannot_be_read(place):
+    file = cache.folder() / "a.o"
+    cache.write(file, "key", b"text")
+    file.chmod(0o200)
+    with pytest.warns(RuntimeWarning, match="a.o cannot be read .Permission denied.; it is made"):
+        assert cache.read(file, "key") is None
+
+
+def test_file_in_the_place_of_a_folder(place, tmp_path, monkeypatch):
+    monkeypatch.setenv("TAPEGRAD_CACHE_DIR", str(tmp_path / "file"))
+    (tmp_path / "file").write_text("")
+    with pytest.warns(RuntimeWarning, match="file is not used, for it is no folder"):
+        found = cache.folder("njit")
+    assert cache.write(found / "a.py", "key", b"text")
+    assert (tmp_path / "file").read_text() == ""
+
+
+def test_folder_that_moves_with_nothing(tmp_path, monkeypatch):
+    """A relative path starts where the process was when it imported the package."""
+    for name in ("TAPEGRAD_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(name, "below")
+        found = cache.chosen()
+        with monkeypatch.context() as patch:
+            patch.chdir(tmp_path)
+            assert cache.chosen() == found
+        assert found.is_absolute() and found.is_relative_to(Path.cwd() / "below")
+        monkeypatch.delenv(name)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from tapegrad.kernels import cache
+def sealed(key, content):
+    os.kill(os.getpid(), signal.SIGKILL)
+cache.sealed = sealed
+cache.write(cache.folder("njit") / "a.py", "key", b"text")
+"""
+
+
+@posix
+def test_unfinished_files_of_killed_processes(place):
+    root = cache.folder("njit")
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", KILLED], check=False)
+        assert len(list(root.iterdir())) == 1  # the second has deleted that of the first
+    with (root / "tmp_being_written").open("wb") as file:
+        cache.fcntl.flock(file, cache.fcntl.LOCK_EX)
+        assert cache.write(root / "b.py", "key", b"text")
+        assert {p.name for p in root.iterdir()} == {"b.py", "tmp_being_written"}
+
+
+def test_interrupted_write(place, monkeypatch):
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    root = cache.folder()
+    monkeypatch.setattr(cache, "sealed", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        cache.write(root / "a.o", "key", b"text")
+    assert list(root.iterdir()) == []
 
 
 def test_folder_that_cannot_be_made(tmp_path, monkeypatch):
     blocked = tmp_path / "file"
     blocked.write_text("")
-    for path in (blocked, blocked / "below", blocked / "further" / "below"):
+    for path in (blocked / "below", blocked / "further" / "below"):
         monkeypatch.setenv("TAPEGRAD_CACHE_DIR", str(path))
         assert cache.folder() is None
         assert cache.folder("njit") is None

@@ -9,7 +9,6 @@ import functools
 import hashlib
 import types
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from numba.np.ufunc.dufunc import DUFunc
 from numba.np.ufunc.gufunc import GUFunc
 
 from tapegrad.kernels import native
+from tapegrad.kernels.sources import sources
 from tapegrad.transform.declared import Declared
 from tapegrad.transform.kinds import is_dispatcher
 from tapegrad.transform.syntax import lines_of
@@ -437,9 +437,4 @@ def _chains(code: types.CodeType, cells: set[str]) -> Iterator[tuple[str, ...]]:
 @functools.cache
 def package() -> bytes:
     """Return the hash of the files that generate code, and of those that verify it."""
-    digest = hashlib.sha256()
-    package = Path(__file__).parents[2]
-    for folder in ("transform", "ops", "kernels"):
-        for file in sorted((package / folder).rglob("*.py")):
-            digest.update(file.read_bytes())
-    return digest.digest()
+    return hashlib.sha256(b"".join(sources("transform", "ops", "kernels"))).digest()

@@ -15,6 +15,7 @@ from numba.extending import intrinsic
 
 from tapegrad.kernels import native
 from tapegrad.kernels.limits import checked_limit
+from tapegrad.kernels.sources import sources
 
 _SHARE = 0.9  # of the memory of the machine, which is the limit if none is set
 
@@ -45,9 +46,7 @@ class _Limit(ctypes.Structure):
 
 
 def _compile_counting() -> int:
-    folder = Path(__file__).parent
-    sources = (folder / "kept_arrays.py", folder.parents[1] / "kernels" / "intrinsics.py")
-    text = b"".join(file.read_bytes() for file in sources)
+    text = b"".join(sources("transform/tape_memory/kept_arrays.py", "kernels/intrinsics.py"))
     module = f"{__package__}.kept_arrays"
     _limit.counting = native.compiled(module, "kept_by", "int64", 2, text)
     return int(_limit.counting)
