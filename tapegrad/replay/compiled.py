@@ -197,7 +197,8 @@ def compiled_text(text: str) -> Any:
                 "checked_index": checked_index,
                 "checked_indices": checked_indices,
                 "largest": largest,
-                "__name__": "recorded",  # the text, not this module, is what its code depends on
+                # machine code names it, and another process finds it (`codegen.store`)
+                "__name__": "tapegrad_generated_recording",
             }
             exec(compile(text, filename, "exec"), namespace)
             found = _functions[text] = _compiled(namespace["program"])

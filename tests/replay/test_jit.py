@@ -737,6 +737,41 @@ def test_programs_of_other_processes(tmp_path):
     assert found == [[1.0, 4.0], [0.75, 12.0], [1.0, 4.0]]
 
 
+MATRICES = """
+import sys
+import numpy as np, tapegrad as tg
+from numba.core import compiler
+
+def refused(*args):
+    raise RuntimeError("it is compiled again")
+
+compiler.CompilerBase.compile_extra = {}
+x = np.array([0.5, 2.0])
+for f in (lambda x: tg.sum(tg.exp(x[1:] * x[:-1])), lambda x: tg.sum(x[:, None] * x, axis=0)):
+    given = tg.jit(f)
+    print(given(x), tg.jvp(given)(x, x))
+    print(tg.jacobian(given)(x), tg.hvp(tg.jit(lambda x: tg.sum(f(x))))(x, x))
+    print(tg.hessian(tg.jit(lambda x: tg.sum(f(x))))(x))
+"""
+
+
+@pytest.mark.compiled
+def test_other_processes_compile_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("NUMBA_OPT", "3")  # without optimization numba caches no function that calls
+    environment = {**os.environ, "TAPEGRAD_CACHE_DIR": str(tmp_path)}
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", MATRICES.replace("{}", compiler)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        ).stdout
+        for compiler in ("compiler.CompilerBase.compile_extra", "refused")
+    ]
+    assert found[0] == found[1]
+
+
 @pytest.mark.compiled
 def test_gradients_of_stacked_products():
     def f(x, y):
