@@ -69,17 +69,16 @@ def forward_from_reverse(function: Any) -> Any:
 
     The tangent is the product of the cotangents, for the cotangent 1, with the tangents.
     """
-    names = _parameters(function)
-    tangents = _unused(names, *(f"{name}_dot" for name in names))
-    (result,) = _unused([*names, *tangents], "result")
+    names = [f"x_{k}" for k in range(len(_parameters(function)))]
+    tangents = [f"{name}_dot" for name in names]
     given = zip(names, tangents, strict=True)
     terms = [f"paired({n}, found[{k}], {t})" for k, (n, t) in enumerate(given)]
     return _derived(
         function,
         f"{identifier_of(function.py_func)}_jvp",
-        [*names, *tangents, result],
+        [*names, *tangents, "result"],
         [
-            f"found = rule({', '.join([*names, result, '1.0'])})",
+            f"found = rule({', '.join([*names, 'result', '1.0'])})",
             f"return {' + '.join(terms) or '0.0'}",
         ],
         function.rule_vjp,
@@ -99,19 +98,18 @@ def reverse_from_forward(function: Any) -> Any:
     The cotangent of an argument is the product of that of the result with its tangent, for the
     tangent 1 of the argument and 0 of the others.
     """
-    names = _parameters(function)
-    result, cotangent = _unused(names, "result", "cotangent")
+    names = [f"x_{k}" for k in range(len(_parameters(function)))]
 
     def along(number: int, unit: str) -> str:
         tangents = [f"{unit}({n})" if k == number else f"zero({n})" for k, n in enumerate(names)]
-        moved = f"rule({', '.join([*names, *tangents, result])})"
-        return f"paired({result}, {cotangent}, {moved})"
+        moved = f"rule({', '.join([*names, *tangents, 'result'])})"
+        return f"paired(result, cotangent, {moved})"
 
     parts = [f"joined({n}, {along(k, 'one')}, {along(k, 'i')})" for k, n in enumerate(names)]
     return _derived(
         function,
         f"{identifier_of(function.py_func)}_vjp",
-        [*names, result, cotangent],
+        [*names, "result", "cotangent"],
         [f"return ({', '.join(parts)},)"],
         function.rule_jvp,
         lambda kind: (

@@ -283,8 +283,8 @@ def of_root(v):
 
 
 @tg.njit
-def power(x, n):
-    return np.floor(x) * n
+def power(x, i):  # the name of a function that rules are made of
+    return np.floor(x) * i
 
 
 @power.defjvp
