@@ -300,8 +300,8 @@ def add_to_grad(meta: Meta, g: Tensor, create_graph: bool, own_memory: bool) -> 
         elif any_dual((old, g)):
             MODE.with_recording(False, apply_inplace, add, old, g)
         else:
-            np.add(old._a, g._a, out=old._a)
             TAPE.note_mutation(old._a)  # records computed from the gradient may have saved it
+            np.add(old._a, g._a, out=old._a)
 
 
 def _owners(inputs: tuple[Any, ...]) -> list[Owner]:

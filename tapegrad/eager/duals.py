@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -61,6 +61,20 @@ class Tangent:
         self.value = value
         self.is_own = is_own
         level.tangents.add(self)
+
+
+class SpoiledTangent(Tangent):
+    """A tangent after a write that was interrupted: it and the value may not belong together."""
+
+    __slots__ = ()
+
+    def _refuse(self) -> NoReturn:
+        raise RuntimeError(
+            "an in-place operation on a tensor that has a tangent was interrupted, so that value "
+            "and tangent may not belong together: compute them again, or detach() the value"
+        )
+
+    value = property(_refuse, lambda self, value: None)
 
 
 def is_dual(value: Any) -> bool:
@@ -116,16 +130,7 @@ def without_history(tensor: Tensor) -> Tensor:
 
 def tangent_to_write(target: Tensor) -> Tensor:
     """Return the tangent of a tensor for a write in place, zeros if it had none."""
-    level = MODE.thread.dual
-    meta = target.ensure_meta()
-    root, tangent, steps = target, meta.tangent, meta.tangent_steps
-    if tangent is None or tangent.level is not level:
-        if meta.base is not None:
-            root, steps = meta.base, meta.steps
-        tangent = root.ensure_meta().tangent
-        if tangent is None or tangent.level is not level:
-            set_tangent(root, None)
-            tangent = root.ensure_meta().tangent
+    root, tangent, steps = _tangent_for_writes(target)
     if tangent.value is None:
         if steps and root is target:  # its shape is not known here
             raise RuntimeError(
@@ -136,6 +141,27 @@ def tangent_to_write(target: Tensor) -> Tensor:
     elif not tangent.is_own:
         tangent.value, tangent.is_own = MODE.with_dual(None, tangent.value.clone), True
     return _shown(tangent, steps)
+
+
+def spoil_tangent(target: Tensor) -> None:
+    """Refuse the tangent of a tensor after a write that was interrupted."""
+    _, tangent, _ = _tangent_for_writes(target)
+    tangent.__class__ = SpoiledTangent
+
+
+def _tangent_for_writes(target: Tensor) -> tuple[Tensor, Tangent, tuple[Any, ...]]:
+    """Return the tangent that writes to a tensor change, whose it is, and the steps from it."""
+    level = MODE.thread.dual
+    meta = target.ensure_meta()
+    root, tangent, steps = target, meta.tangent, meta.tangent_steps
+    if tangent is None or tangent.level is not level:
+        if meta.base is not None:
+            root, steps = meta.base, meta.steps
+        tangent = root.ensure_meta().tangent
+        if tangent is None or tangent.level is not level:
+            set_tangent(root, None)
+            tangent = root.ensure_meta().tangent
+    return root, tangent, steps
 
 
 def apply_to_duals(op: Elementwise, args: tuple[Any, ...]) -> Tensor | None:

@@ -1,14 +1,13 @@
 """In-place changes of tensors, with the corresponding changes of the graph.
 
-Several tensors may share memory. An in-place op has three steps: compute the new value, write it to
-memory and note the mutation on the tape's clock, and give the target the history of the new value.
-If the target is a view, its base gets a history in which that part was replaced, and all other
-views of the base are recorded again.
+Several tensors may share memory. An in-place op has three steps: compute the new value; make its
+history and, if the target is a view, that of the base, in which this part is replaced, and those of
+all other views of the base; note the mutation on the tape's clock, write to memory, and give the
+tensors these histories (`tapegrad.eager.histories`).
 """
 
 from __future__ import annotations
 
-import weakref
 from typing import Any
 
 import numpy as np
@@ -18,29 +17,20 @@ from tapegrad.eager import batched_indices, traced, traced_calls, traced_writes
 from tapegrad.eager.batched import Batched, BatchError, holds_batched
 from tapegrad.eager.dispatch import apply_op, apply_opaque, apply_view, operand, owner_of, unwrap
 from tapegrad.eager.duals import any_dual, carry_tangent, is_dual, tangent_of, tangent_to_write
-from tapegrad.eager.frames import FRAMED, Active, OpFrame, RefusedFrame, append_record
+from tapegrad.eager.histories import FUNCTION_VIEW, clarified, histories_after, record_unrun, store
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Meta, Tensor, wrap
 from tapegrad.ops import indexing, piecewise
-from tapegrad.ops.array_kinds import ArrayOp
 from tapegrad.ops.batching import place_of_batch, shifted_index
 from tapegrad.ops.composite import Composite
 from tapegrad.ops.devices import on_device_of
-from tapegrad.ops.indexing import put_view, show
+from tapegrad.ops.indexing import show
 from tapegrad.ops.kinds import Broadcasting, SweptOp
 from tapegrad.ops.op import Op, refuse_masked
 from tapegrad.ops.shape import astype, broadcast_to, getitem, reshape
 from tapegrad.probes import probe
-from tapegrad.tape.avals import AVALS, DIFFERENTIABLE
-from tapegrad.tape.owner import Owner, ensure_notes, notes_of
-from tapegrad.tape.tape import TAPE
-
-_FUNCTION_VIEW = (
-    "was created inside a custom Function (or because an input was returned as-is) and the "
-    "autograd logic to handle view+inplace would override the custom backward associated with the "
-    "custom Function, leading to incorrect gradients. This behavior is forbidden. You can fix this "
-    "by cloning the output of the custom Function."
-)
+from tapegrad.tape.avals import DIFFERENTIABLE
+from tapegrad.tape.owner import Owner, notes_of
 
 # -- the steps ------------------------------------------------------------------------------------
 
@@ -83,7 +73,7 @@ def _check_view(meta: Meta) -> None:
         if meta.unrecorded_source:
             what = f"Output 0 of {meta.unrecorded_source} is a view of a view which was created"
         raise RuntimeError(
-            f"{what} in {mode} mode and is being modified inplace {now}. {_clarify(mode)}"
+            f"{what} in {mode} mode and is being modified inplace {now}. {clarified(mode)}"
         )
     if meta.one_of_several:
         name, k = meta.one_of_several
@@ -96,105 +86,8 @@ def _check_view(meta: Meta) -> None:
     if meta.function_view:
         raise RuntimeError(
             f"Output 0 of {meta.function_view} is a view and is being modified inplace. This view "
-            f"{_FUNCTION_VIEW}"
+            f"{FUNCTION_VIEW}"
         )
-
-
-def _clarify(mode: str) -> str:
-    block = "inference_mode" if mode == "inference" else "no_grad"
-    return (
-        "Given that this use case is ambiguous and error-prone, it is forbidden. You can clarify "
-        f"your code by moving both the view and the inplace either both inside the {block} block "
-        "(if you don't want the inplace to be tracked) or both outside (if you want the inplace to "
-        "be tracked)."
-    )
-
-
-def rebase(target: Tensor, own: Owner | None) -> None:
-    """Give a target whose memory was just written the history of its new value."""
-    if not MODE.recording:
-        return
-    meta = target.meta()
-    if meta is None or meta.base is None:
-        give_history(target, own)
-        base = target
-    else:
-        base = meta.base
-        if own is None and base._own is None:
-            return
-        bound = {"x": wrap(base._a, base._own), "value": wrap(target._a, own), "steps": meta.steps}
-        give_history(base, record_unrun(put_view, base._a, bound))
-    refresh_views(base)
-
-
-def refresh_views(base: Tensor) -> None:
-    """Give every view of a base the history that follows from the base's history."""
-    meta = base.meta()
-    if meta is None or meta.views is None:
-        return
-    for reference in meta.views:
-        shown = reference()
-        if shown is None:
-            continue
-        known = shown.ensure_meta()
-        if known.function_view:
-            if shown._own is not None:
-                give_history(shown, _refused(shown))
-        elif known.unrecorded_view:
-            if base._own is not None:
-                give_history(shown, _refused(shown))
-        else:
-            source = wrap(base._a, base._own)
-            give_history(shown, show(source, known.steps)._own)
-
-
-class InvalidViewFrame(RefusedFrame):
-    """The frame of a view that became invalid when its base was modified; it has no node."""
-
-    __slots__ = ()
-
-
-def _refused(shown: Tensor) -> Owner:
-    """Record that a view can no longer be differentiated."""
-    meta = shown._meta
-    assert meta is not None
-    modified = "and its base or another view of its base has been modified inplace."
-    if meta.function_view:
-        reason = f"Output 0 of {meta.function_view} is a view {modified} This view {_FUNCTION_VIEW}"
-    else:
-        mode = meta.unrecorded_view
-        reason = f"A view was created in {mode} mode {modified} {_clarify(mode)}"
-    frame = InvalidViewFrame(reason)
-    return append_record(FRAMED, AVALS.of(shown._a), [shown._own], frame, False)
-
-
-def give_history(target: Tensor, own: Owner | None) -> None:
-    """Give a tensor another history: its hooks stay with the old one, a retained gradient moves."""
-    meta = target.meta()
-    old, target._own = target._own, own
-    if meta is not None and meta.retains_grad:
-        meta.retains_grad = False
-        notes = None if old is None else notes_of(old)
-        if notes is not None:
-            notes.retains = None
-        if own is not None:
-            meta.retains_grad = True
-            ensure_notes(own, stop=True).retains = weakref.ref(target)
-
-
-def note_mutation(target: Tensor, what: str) -> None:
-    """Note that an op wrote to the memory of a tensor."""
-    meta = target.meta()
-    base = meta.base if meta is not None and meta.base is not None else target
-    known = base.meta()
-    if known is None or not known.inference:
-        TAPE.note_mutation(target._a, what)
-
-
-def record_unrun(op: ArrayOp, z: np.ndarray, bound: dict[str, Any]) -> Owner | None:
-    """Record an opaque op whose result is already in memory and whose rules read no values."""
-    active = Active(op, bound)
-    return OpFrame(active, bound, z).append(AVALS.of(z)) if active.mask else None
 
 
 # -- public functions -----------------------------------------------------------------------------
@@ -320,13 +213,12 @@ def _overwrite(target: Tensor, value: Any, what: str, keep: bool) -> Tensor:
         kept = array if own is None else wrap(unwrap(value), own)
         bound = {"x": wrap(target._a, target._own), "value": kept, "index": ...}
         own = record_unrun(indexing.put, target._a, bound)  # the old value gets a zero gradient
-    if MODE.mutation_guard is not None:  # it copies saved values before their memory is written
-        MODE.mutation_guard.before_write(target._a)
-    np.copyto(target._a, array, casting="same_kind")
-    note_mutation(target, what)
-    rebase(target, own)
-    if has_tangent:
-        MODE.with_dual(None, write, tangent_to_write(target), _tangent_or_zero(value), what, True)
+    changes = histories_after(target, own)
+    if not has_tangent:
+        store(target, ..., array, what, changes)
+        return target
+    given = tangent_to_write(target), _tangent_or_zero(value), what, True
+    store(target, ..., array, what, changes, lambda: MODE.with_dual(None, write, *given))
     return target
 
 
@@ -379,14 +271,12 @@ def assign_item(target: Tensor, index: Any, value: Any) -> None:
         own = record_unrun(indexing.put, target._a, bound)
     if not target._a.flags.writeable:
         raise ValueError(_read_only(target._a, "item assignment"))
-    if MODE.mutation_guard is not None:  # it copies saved values before their memory is written
-        MODE.mutation_guard.before_write(target._a)
-    target._a[index] = array
-    note_mutation(target, "put")
-    if recorded:
-        rebase(target, own)
-    if has_tangent:
-        MODE.with_dual(None, assign_item, tangent_to_write(target), index, _tangent_or_zero(value))
+    changes = histories_after(target, own) if recorded else []
+    if not has_tangent:
+        store(target, index, array, "put", changes)
+        return
+    given = tangent_to_write(target), index, _tangent_or_zero(value)
+    store(target, index, array, "put", changes, lambda: MODE.with_dual(None, assign_item, *given))
 
 
 def _assign_batched(target: Tensor, index: Any, value: Any) -> None:
@@ -518,6 +408,3 @@ def _fits(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
         return np.broadcast_shapes(shape, wanted) == wanted
     except ValueError:
         return False
-
-
-Tensor._refresh_views = refresh_views

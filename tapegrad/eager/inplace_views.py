@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from tapegrad.eager.duals import any_dual, carry_tangent
-from tapegrad.eager.inplace import check_writable, give_history
+from tapegrad.eager.histories import give_history
+from tapegrad.eager.inplace import check_writable
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor, wrap
@@ -53,15 +54,20 @@ def show_as(target: Tensor, what: str, view: Callable[[Tensor], Tensor]) -> Tens
     if meta is not None and meta.base is not None:
         before._meta = meta
     result = view(before)
-    target._a = result._a
-    if has_tangent and (meta is None or meta.base is None or meta.tangent is not None):
-        carry_tangent(result, target)
-    give_history(target, result._own)
-    target.ensure_meta().writes_before += 1  # saved values did not change
-    known = result.meta()
-    if meta is not None and meta.base is not None and known is not None and known.base is not None:
-        meta.steps = known.steps
-        meta.base.ensure_meta().add_view(target)
+    known, changed = result.meta(), target.ensure_meta()
+    old = target._a, target._own, changed.steps, changed.tangent, changed.tangent_steps
+    try:
+        target._a = result._a
+        if changed.base is not None and known is not None and known.base is not None:
+            changed.steps = known.steps
+            changed.base.ensure_meta().add_view(target)
+        if has_tangent and (changed.base is None or changed.tangent is not None):
+            carry_tangent(result, target)
+        give_history(target, result._own)
+    except BaseException:  # interrupted: memory and record keep one shape
+        target._a, target._own, changed.steps, changed.tangent, changed.tangent_steps = old
+        raise
+    changed.writes_before += 1  # saved values did not change
     return target
 
 

@@ -16,7 +16,7 @@ from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.tape.owner import Owner
 from tapegrad.tape.sweep import MutatedError
-from tapegrad.tape.tape import TAPE, buffer_of
+from tapegrad.tape.tape import TAPE
 
 SECOND_TIME = (
     "Trying to backward through the graph a second time (or directly access saved tensors after "
@@ -121,7 +121,5 @@ def restore(value: Any, slot: int, own: Owner | None = None) -> Any:
 
 def check_unmutated(slot: int, array: np.ndarray) -> None:
     """Raise if a saved array was mutated after the record at `slot`."""
-    if TAPE.mutations:
-        known = TAPE.mutations.get(id(buffer_of(array)))
-        if known is not None and known.slots[-1] > slot:
-            raise MutatedError(slot)
+    if TAPE.is_written(array, slot):
+        raise MutatedError(slot)

@@ -97,7 +97,7 @@ class Tensor(Methods):
     _a: Array
     _own: Owner | None
     _meta: Meta | None
-    _refresh_views: Callable[..., None]  # set by `tapegrad.eager.inplace`
+    _record_leaf: Callable[..., None]  # set by `tapegrad.eager.histories`
     _is_dual: Callable[..., bool]  # set by `tapegrad.eager.duals`
 
     # -- the array --------------------------------------------------------------------------------
@@ -268,12 +268,14 @@ class Tensor(Methods):
                 "allowed."
             )
         meta.leaf, meta.array = weakref.ref(self), self._a
-        self._own = TAPE.new_leaf(AVALS.of(self._a), meta)
+        own = TAPE.new_leaf(AVALS.of(self._a), meta)
         if meta.notes is not None:  # from when it was a leaf before
-            take_notes(self._own, meta.notes)
-            meta.notes = None
-        if meta.views is not None:
-            self._refresh_views()
+            take_notes(own, meta.notes)
+        if meta.views is None:
+            self._own = own
+        else:
+            self._record_leaf(own)
+        meta.notes = None
         return self
 
     def detach(self) -> Tensor:

@@ -253,8 +253,11 @@ class Tape:
 
     # -- mutation --------------------------------------------------------------------------------
 
-    def note_mutation(self, array: np.ndarray, op: str = "") -> None:
-        """Note that an op changes the memory of an array at this position of the clock."""
+    def note_mutation(self, array: np.ndarray, op: str = "") -> int:
+        """Note that an op is about to change the memory of an array; return the position.
+
+        An interrupt may arrive anywhere in here, so that an entry has a position from the start.
+        """
         buffer = buffer_of(array)
         key = id(buffer)
         _, slot = self.next_slot()
@@ -262,11 +265,39 @@ class Tape:
         if known is None:
             mutations = self.mutations
             reference = weakref.ref(buffer, lambda _: mutations.pop(key, None))
-            known = mutations[key] = Mutations(reference)
-        known.slots.append(slot)
+            known = Mutations(reference)
+            known.slots.append(slot)
+            mutations[key] = known
+        else:
+            known.slots.append(slot)
         known.count += 1
         known.op = op
         self.mutation_count += 1
+        return slot
+
+    def forget_mutation(self, array: np.ndarray, slot: int) -> None:
+        """Forget a mutation that was noted at a position, but did not take place."""
+        key = id(buffer_of(array))
+        known = self.mutations.get(key)
+        if known is not None and slot in known.slots:
+            known.count -= 1
+            if len(known.slots) > 1:
+                known.slots.remove(slot)
+            else:
+                self.mutations.pop(key, None)
+
+    def position(self) -> int:
+        """Return the last position of the clock that was taken."""
+        segment = self.seg
+        free = segment.pop.__self__  # type: ignore[attr-defined]
+        return (free[-1] if free else segment.base + SEGMENT_ROWS) - 1
+
+    def is_written(self, array: np.ndarray, slot: int) -> bool:
+        """Whether the memory of an array was written to after a position on the clock."""
+        if not self.mutations:
+            return False
+        known = self.mutations.get(id(buffer_of(array)))
+        return known is not None and known.slots[-1] > slot
 
     def last_mutations(self) -> list[tuple[int, int]]:
         """Return the ids of mutated buffers, each with the slot of its last mutation."""

@@ -13,18 +13,12 @@ from tapegrad.eager.saved_values import Packed, save
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.pytrees import holds_tensor, tree
 from tapegrad.tape.owner import Owner
-from tapegrad.tape.tape import TAPE, buffer_of
-
-
-def is_written(array: np.ndarray, slot: int) -> bool:
-    """Whether the memory of an array was written to after a position on the clock."""
-    known = TAPE.mutations.get(id(buffer_of(array)))
-    return known is not None and known.slots[-1] > slot
+from tapegrad.tape.tape import TAPE
 
 
 def check_unwritten(array: np.ndarray, slot: int, own: Owner | None = None) -> None:
     """Raise if the memory of an array was written to after a position on the clock."""
-    if TAPE.mutations and is_written(array, slot):
+    if TAPE.is_written(array, slot):
         arrays: SavedArrays = [(array, *maker_of(own))]
         raise RuntimeError(message_of(arrays, slot))
 

@@ -16,7 +16,6 @@ from tapegrad.ops.composite import COMPOSITES
 from tapegrad.ops.kinds import View
 from tapegrad.ops.op import TABLE
 from tapegrad.tape.tape import TAPE
-from tapegrad.utils.arguments import is_written
 
 _EXTRA_TIME = (
     "Trying to backward an extra time. You are only allowed to backward once on any region "
@@ -128,7 +127,7 @@ class _Kept:
         known[k] = None  # it is needed once
         found, slot = entry
         for array in found if isinstance(found, tuple) else (found,):
-            if is_array(array) and is_written(array, slot):
+            if is_array(array) and TAPE.is_written(array, slot):
                 if not self.allows_writes:
                     raise RuntimeError(_WRITTEN)
                 return function(*arrays, **parameters)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -136,7 +136,11 @@ class FunctionCtx:
         self._marked = True
 
     def mark_dirty(self, *args: Tensor) -> None:
-        """Declare that forward modified arguments in place; they must be among its outputs."""
+        """Declare that forward modifies arguments in place; they must be among its outputs.
+
+        Call it before they are written: if an error or an interrupt ends forward in between, their
+        derivatives are refused, since their values no longer belong to their history.
+        """
         self._check_open("mark_dirty")
         _check_tensors(
             args,
@@ -216,11 +220,14 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
 
     # -- saved tensors ----------------------------------------------------------------------------
 
-    def keep(self, results: Sequence[Any], args: Sequence[Any]) -> None:
-        """Keep the tensors given to the `save_` methods, now that the outputs are known."""
+    def keep(self, results: Sequence[Any], args: Sequence[Any], dirty: Container[int] = ()) -> None:
+        """Keep the tensors given to the `save_` methods, now that the outputs are known.
+
+        Those whose ids are in `dirty` are outputs, although they still have an old history.
+        """
         hooked = bool(MODE.thread.saved_hooks)
-        self._saved = _kept(self._given, results, args, hooked)
-        self._saved_forward = _kept(self._given_forward, results, args, False)
+        self._saved = _kept(self._given, results, args, dirty, hooked)
+        self._saved_forward = _kept(self._given_forward, results, args, dirty, False)
         self._given = self._given_forward = ()  # an output would keep this context alive
 
     def note_computed(self, results: Sequence[Any], args: Sequence[Any]) -> None:
@@ -553,7 +560,11 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
 
 
 def _kept(
-    given: Sequence[Tensor | None], results: Sequence[Any], args: Sequence[Any], hooked: bool
+    given: Sequence[Tensor | None],
+    results: Sequence[Any],
+    args: Sequence[Any],
+    dirty: Container[int],
+    hooked: bool,
 ) -> tuple[Any, ...]:
     """Return what is kept of tensors that were saved.
 
@@ -566,14 +577,15 @@ def _kept(
             continue
         if tensor._meta is not None:
             check_savable(tensor)
-        own = tensor._own
+        own = None if id(tensor) in dirty else tensor._own
         if own is None:
+            shown = tensor if tensor._own is None else wrap(tensor._a)
             for k, result in enumerate(results):
                 if result is tensor:
-                    kept.append((k, Packed(tensor, None) if hooked else tensor._a))
+                    kept.append((k, Packed(shown, None) if hooked else tensor._a))
                     break
             else:
-                item = Packed(tensor, None) if hooked else _as_saved(tensor)
+                item = Packed(shown, None) if hooked else _as_saved(shown)
                 computed = is_computed(tensor, results, args)
                 kept.append(Computed(item, number) if computed else item)
         else:  # with its present history, which may change later

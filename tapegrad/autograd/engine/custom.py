@@ -23,9 +23,17 @@ from tapegrad.cuda.array import kind_of
 from tapegrad.eager.batched import Batched
 from tapegrad.eager.detached import note_lost
 from tapegrad.eager.dispatch import passive
-from tapegrad.eager.duals import any_dual, set_tangent, share_tangents, tangent_of, tangent_to_write
+from tapegrad.eager.duals import (
+    any_dual,
+    set_tangent,
+    share_tangents,
+    spoil_tangent,
+    tangent_of,
+    tangent_to_write,
+)
 from tapegrad.eager.frames import TUPLE_AVAL, append_record, maker_of, note_origin, select
-from tapegrad.eager.inplace import check_writable, rebase, write
+from tapegrad.eager.histories import give_history, histories_after, note_mutation, spoil_writes
+from tapegrad.eager.inplace import check_writable, write
 from tapegrad.eager.lines import level_of_user
 from tapegrad.eager.modes import COMPUTE_ONLY, MODE, RECORD_OP
 from tapegrad.eager.numeric import FUNCTIONS
@@ -251,49 +259,75 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
         key, action, recording = id(switches), switches["action"], switches["recording"]
         items_are_values = switches["items_are_values"]
         before = None if action == RECORD_OP else switches.copy()
-        try:  # inlined MODE.with_recording(False, ...)
-            if before is None:
-                MODE.special[key] = None
-                switches["recording"], switches["action"] = False, COMPUTE_ONLY
-            else:
-                MODE.set_recording(False)
-                MODE.set_dual(None)
-            switches["items_are_values"] = False  # it takes tensors, whatever calls it
-            if cls._separate:
-                output = cls.forward(*args)
-                cls.setup_context(ctx, args, output)
-            else:
-                output = cls.forward(ctx, *args)
-        finally:
-            switches["items_are_values"] = items_are_values
-            if before is not None:
-                MODE.special[key] = None
-                switches.update(before)
-            elif switches["action"] == COMPUTE_ONLY:
-                switches["recording"], switches["action"] = True, RECORD_OP
-                MODE.special.pop(key, None)
-            else:
-                MODE.set_recording(True)
-        several = isinstance(output, tuple)
-        recording = recording and not switches["inference"]
-        is_active = recording and ACTIVE in kinds
-        if is_active and len(ctx.__dict__) > 1 + bool(ctx._given):  # more than the kinds and those
-            ctx.note_computed(output if several else (output,), args)
-        if is_active and not ctx._marked and not is_dual:
-            if not several:
-                aval = _fresh(output, args)
-                if aval is not None:
-                    return _record_one(ctx, args, output, aval)
-            else:
-                avals = [_fresh(result, args) for result in output]
-                if None not in avals and len({*map(id, output)}) == len(output) > 1:
-                    return _record_several(ctx, args, output, avals)
-        ctx._closed = True
-        given = output if several else (output,)
-        results = _record(cls, ctx, args, given, recording, is_dual)
-        if is_dual:
-            _add_tangents(ctx, args, given, results)
-        return results if several else results[0]
+        start = TAPE.position()
+        try:
+            try:  # inlined MODE.with_recording(False, ...)
+                if before is None:
+                    MODE.special[key] = None
+                    switches["recording"], switches["action"] = False, COMPUTE_ONLY
+                else:
+                    MODE.set_recording(False)
+                    MODE.set_dual(None)
+                switches["items_are_values"] = False  # it takes tensors, whatever calls it
+                if cls._separate:
+                    output = cls.forward(*args)
+                    cls.setup_context(ctx, args, output)
+                else:
+                    output = cls.forward(ctx, *args)
+            finally:
+                switches["items_are_values"] = items_are_values
+                if before is not None:
+                    MODE.special[key] = None
+                    switches.update(before)
+                elif switches["action"] == COMPUTE_ONLY:
+                    switches["recording"], switches["action"] = True, RECORD_OP
+                    MODE.special.pop(key, None)
+                else:
+                    MODE.set_recording(True)
+            several = isinstance(output, tuple)
+            recording = recording and not switches["inference"]
+            is_active = recording and ACTIVE in kinds
+            if is_active and len(ctx.__dict__) > 1 + bool(ctx._given):  # more than kinds and those
+                ctx.note_computed(output if several else (output,), args)
+            if is_active and not ctx._marked and not is_dual:
+                if not several:
+                    aval = _fresh(output, args)
+                    if aval is not None:
+                        return _record_one(ctx, args, output, aval)
+                else:
+                    avals = [_fresh(result, args) for result in output]
+                    if None not in avals and len({*map(id, output)}) == len(output) > 1:
+                        return _record_several(ctx, args, output, avals)
+            ctx._closed = True
+            given = output if several else (output,)
+            results = _record(cls, ctx, args, given, recording, is_dual)
+            if is_dual:
+                _add_tangents(ctx, args, given, results)
+            return results if several else results[0]
+        except BaseException:
+            _spoil(ctx, args, recording and not switches["inference"], is_dual, start)
+            raise
+
+
+def _spoil(
+    ctx: BackwardCFunction, args: tuple[Any, ...], recording: bool, is_dual: bool, start: int
+) -> None:
+    """Refuse derivatives of arguments that forward has changed, after an error or interrupt.
+
+    These are what is marked as dirty, and what was written since `start` without a new history: the
+    mark may have been still to come.
+    """
+    dirty = {id(tensor): tensor for tensor in ctx._dirty}
+    for tensor in dirty.values():
+        note_mutation(tensor, ctx.op_name)
+    for arg in args:
+        if isinstance(arg, Tensor) and arg._is_tracked and TAPE.is_written(arg._a, start):
+            dirty[id(arg)] = arg
+    if recording:
+        spoil_writes(dirty.values(), _parents(args), ctx.op_name)
+    if is_dual:
+        for tensor in dirty.values():
+            spoil_tangent(tensor)
 
 
 def _bind(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
@@ -404,14 +438,7 @@ def _record(
     for result, is_one in zip(results, differentiable, strict=True):
         if isinstance(result, Tensor) and not is_one and id(result) not in dirty:
             result._own = None
-    before = {key: tensor._own for key, tensor in dirty.items()}
-    for tensor in dirty.values():  # so that saving them saves an output
-        tensor._own = None
-    try:
-        ctx.keep(given, args)
-    finally:
-        for key, tensor in dirty.items():
-            tensor._own = before[key]
+    ctx.keep(given, args, dirty)
     if len(results) == 1:
         if differentiable[0]:
             own = append_record(FUNCTION, AVALS.of(results[0]._a), parents, ctx, False)
@@ -478,7 +505,7 @@ def _check_dirty(
         )
     inputs = {id(arg) for arg in args}
     for tensor in dirty.values():
-        TAPE.note_mutation(tensor._a, cls.__name__)
+        note_mutation(tensor, cls.__name__)
         if id(tensor) not in inputs:
             warnings.warn(
                 f"{cls.__name__}: ctx.mark_dirty() received a tensor that was not an input. There "
@@ -539,7 +566,8 @@ def _outputs(
 
 def _set_history(result: Tensor, own: Any, dirty: dict[int, Tensor]) -> None:
     if id(result) in dirty:
-        rebase(result, own)
+        for tensor, new in histories_after(result, own):
+            give_history(tensor, new)
     else:
         result._own = own
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from tapegrad.autograd.engine.node import Node, RemovableHandle, check_hook, edge_of
 from tapegrad.eager.frames import SelectFrame, maker_of
-from tapegrad.eager.inplace import InvalidViewFrame
+from tapegrad.eager.histories import InvalidViewFrame
 from tapegrad.eager.tensor import Tensor
 from tapegrad.tape.avals import AVALS, DIFFERENTIABLE
 from tapegrad.tape.owner import ensure_notes, notes_of, take_notes
@@ -140,12 +140,18 @@ def set_data(self: Tensor, value: Tensor) -> None:
                 f"{self.device}, cannot take memory of shape {list(value.shape)} and dtype "
                 f"{value.dtype} on {value.device}"
             )
-        self._own = TAPE.new_leaf(AVALS.of(value._a), meta)
-        if (notes := notes_of(own)) is not None:
-            take_notes(self._own, notes)
-    before = TAPE.version(self._a)
-    self._a = value._a
-    if meta is not None and meta.array is not None:
-        meta.array = self._a
-    if before != TAPE.version(self._a):  # earlier writes still count
-        self.ensure_meta().writes_before += before - TAPE.version(self._a)
+        notes, own = notes_of(own), TAPE.new_leaf(AVALS.of(value._a), meta)
+        if notes is not None:
+            take_notes(own, notes)
+    writes = TAPE.version(self._a) - TAPE.version(value._a)
+    if writes or meta is not None:
+        meta = self.ensure_meta()
+        meta.writes_before += writes  # earlier writes still count
+    before = self._own, self._a
+    try:
+        self._own, self._a = own, value._a
+        if meta is not None and meta.array is not None:
+            meta.array = value._a
+    except BaseException:  # interrupted: memory and record keep one shape
+        self._own, self._a = before
+        raise

@@ -155,13 +155,15 @@ class _MutationGuard:
 
     def before_write(self, array: np.ndarray) -> None:
         copies: dict[int, np.ndarray] = {}
-        for reference in self.handles.pop(id(buffer_of(array)), []):
+        key = id(buffer_of(array))
+        for reference in self.handles.get(key, []):
             handle = reference()
             if handle is not None:
                 shown = handle.array
                 if id(shown) not in copies:
                     copies[id(shown)] = shown.copy()
                 handle.array = copies[id(shown)]
+        self.handles.pop(key, None)  # last, since an interrupt may come before all are copied
 
     def clear(self) -> None:
         """Forget all values; the graph can no longer run backward."""
