@@ -296,6 +296,12 @@ def _version(self: Tensor) -> int:
     return TAPE.version(self._a) + (0 if meta is None else meta.writes_before)
 
 
+def _base(self: Tensor) -> Tensor | None:
+    """Return what it is a view of; an inference tensor is a view of nothing, as in PyTorch."""
+    meta = self.meta()
+    return None if meta is None or meta.inference else meta.base
+
+
 def _iter(self: Tensor) -> Any:
     if not self.ndim:
         raise TypeError("iteration over a 0-d tensor")
@@ -396,8 +402,8 @@ def _install_protocols() -> None:
         "imag": _part("imag"),
         "mT": property(lambda self: FUNCTIONS["matrix_transpose"](self), doc="Last axes swapped."),
         "_version": property(_version, doc="Mutations of the memory."),
-        "_base": property(lambda self: None if self.meta() is None else self.meta().base),
-        "_is_view": lambda self: self.meta() is not None and self.meta().base is not None,
+        "_base": property(_base),
+        "_is_view": lambda self: _base(self) is not None,
         "__array__": _array,
         "__array_namespace__": _array_namespace,
         "__contains__": _contains,

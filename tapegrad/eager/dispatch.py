@@ -6,7 +6,7 @@ calls faster and leaves exactly the same records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,12 +25,14 @@ from tapegrad.eager.frames import (
     title,
 )
 from tapegrad.eager.modes import MODE
+from tapegrad.eager.saved_values import check_savable
 from tapegrad.eager.tensor import Meta, Tensor, wrap
 from tapegrad.eager.traced import Traced, holds_traced
 from tapegrad.kernels.pool import pooled_if_large
 from tapegrad.kernels.structs import address_of
 from tapegrad.ops.array_kinds import ArrayOp
 from tapegrad.ops.devices import moved
+from tapegrad.ops.elementwise import positive
 from tapegrad.ops.kinds import Elementwise, Reduction, SweptOp, View
 from tapegrad.ops.op import Op, normalize_axes, refuse_iterator, refuse_masked
 from tapegrad.ops.shape import astype, stack
@@ -105,6 +107,11 @@ def passive(z: Array) -> Tensor:
     return wrap(z, None, bool(MODE.special) and MODE.thread.inference)
 
 
+def _of_inference(values: Iterable[Any]) -> bool:
+    """Whether some operands are inference tensors only: what is made of them is not recorded."""
+    return all(isinstance(value, Tensor) and value.is_inference() for value in values)
+
+
 def apply_op(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Compute an op on tensors, arrays and numbers, and record it if an input requires grad."""
     bound = op.bind(args, kwargs)
@@ -126,7 +133,8 @@ def apply_op(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if type(z) is DeviceArray:
         same_device(*values)
     bound.update(zip(op.arguments, values, strict=True))
-    if not any(map(owner_of, values)) or z.dtype.kind in "biu" or not MODE.recording:
+    is_recorded = any(map(owner_of, values)) and z.dtype.kind not in "biu" and MODE.recording
+    if not is_recorded or (MODE.special and op is not positive and _of_inference(values)):
         result = passive(z)
     else:
         check_differentiable(op.name, z.dtype)
@@ -176,7 +184,7 @@ def apply_view(op: View, x: Any, parameters: dict[str, Any]) -> Tensor:
     result._a = z
     result._meta = None
     parent = x._own
-    if parent is None or (MODE.special and not MODE.recording):
+    if parent is None or (MODE.special and (x.is_inference() or not MODE.recording)):
         result._own = None
     elif op.sweep_kind == KIND_CAST and z.dtype not in DIFFERENTIABLE:
         if z.dtype.kind not in "biu":
@@ -237,6 +245,8 @@ def _record_swept(
         elif name in op.extras:
             saved.append(op.extras[name](unwrap(values[0]), z, parameters["axis"]))
         else:
+            if isinstance(named[name], Tensor):
+                check_savable(named[name])
             array = as_array(unwrap(named[name]))
             if isinstance(op, Elementwise) and name in op.truths and array.dtype != np.bool_:
                 array = array != 0
@@ -344,7 +354,10 @@ def apply_opaque(op: ArrayOp, bound: dict[str, Any]) -> Any:
     active = Active(op, bound)
     parameters = {name: bound[name] for name in op.parameters} if op.parameters else {}
     out = _compute(op, op.function, active.arrays, parameters)
-    record = bool(active.mask) and (not MODE.special or MODE.recording)
+    record = bool(active.mask) and (
+        not MODE.special
+        or (MODE.recording and not _of_inference(bound[name] for name in op.arguments))
+    )
     if isinstance(out, tuple):
         return _apply_several(active, bound, out, record)
     z = as_array(out)

@@ -182,12 +182,12 @@ def general({arguments}):
     return apply_op(OP, ({arguments},), {{}})
 """
 
-# Inference tensors must not be saved.
+# Inference tensors must not be saved. (Those that require grad are in `MODE.special`.)
 _UNWRAP = """
 if type({n}) is Tensor:
     own_{n} = {n}._own
     a_{n} = {n}._a
-    if SAVING_REFUSED and own_{n} is None and not inference and {n}.is_inference():
+    if SAVING_REFUSED and not inference and {n}.is_inference():
         return apply_op(OP, ({arguments},), {{}})
 else:
     own_{n} = None
@@ -209,7 +209,7 @@ def function(x, axis=None, *, keepdims=False):
         return apply_op(OP, (x, axis), {{"keepdims": keepdims}})
     a_x = x._a
     own_x = x._own
-    if own_x is not None and own_x[2] & 1:
+    if own_x is not None and (own_x[2] & 1 or (SAVING_REFUSED and x.is_inference())):
         return apply_op(OP, (x, axis), {{"keepdims": keepdims}})
     is_large = LARGE and type(a_x) is ndarray and a_x.nbytes >= LEAST
     z = pooled(compute, a_x, axis, keepdims) if is_large else compute(a_x, axis, keepdims)

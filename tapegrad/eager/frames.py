@@ -25,7 +25,7 @@ from tapegrad.cuda.array import (
 from tapegrad.eager.duals import arrays_of, saved_tangent_of_output, with_saved_tangent
 from tapegrad.eager.lines import is_own_file
 from tapegrad.eager.modes import MODE
-from tapegrad.eager.saved_values import check_savable, restore, save
+from tapegrad.eager.saved_values import restore, save
 from tapegrad.eager.tensor import Tensor
 from tapegrad.kernels.pool import pooled
 from tapegrad.ops.kinds import Elementwise, Reduction, SweptOp
@@ -473,9 +473,6 @@ def needs_frame(op: SweptOp, z: np.ndarray, values: list[Any]) -> bool:
     """
     if not isinstance(op, (Elementwise, Reduction)):
         return False
-    for value in values:
-        if isinstance(value, Tensor) and value._meta is not None and not op.saves_nothing:
-            check_savable(value)
     if MODE.special and MODE.thread.saved_hooks and op.saved:
         return True
     if z.dtype.kind == "c" or any(

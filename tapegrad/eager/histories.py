@@ -74,7 +74,7 @@ def store(
     """
     if MODE.mutation_guard is not None:  # it copies saved values before their memory is written
         MODE.mutation_guard.before_write(target._a)
-    slot = note_mutation(target, what)
+    slot = TAPE.note_mutation(target._a, what)
     written = False
     try:
         target._a[index] = array
@@ -91,16 +91,6 @@ def store(
         if store_tangent is not None:
             spoil_tangent(target)
         raise
-
-
-def note_mutation(target: Tensor, what: str) -> int:
-    """Note that an op writes to the memory of a tensor; return the position on the clock."""
-    meta = target.meta()
-    base = meta.base if meta is not None and meta.base is not None else target
-    known = base.meta()
-    if known is None or not known.inference:
-        return TAPE.note_mutation(target._a, what)
-    return 0
 
 
 def spoil(changes: Iterable[tuple[Tensor, Iterable[Owner | None]]], what: str) -> None:

@@ -12,6 +12,7 @@ not written in Python.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -180,6 +181,12 @@ class Mode:
     def note_complex(self) -> None:
         """Make ops check from now on whether they record complex numbers."""
         self.special["complex"] = None
+
+    def note_inference_leaf(self, leaf: Any) -> None:
+        """Make ops check, while an inference tensor that requires grad lives, for such tensors."""
+        key = id(leaf)
+        self.special[key] = None
+        weakref.finalize(leaf, self.special.pop, key, None)
 
     def set_anomaly(self, on: bool, check_nan: bool = True) -> tuple[bool, bool]:
         """Switch anomaly mode for all threads; return the previous state."""

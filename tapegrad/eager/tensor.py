@@ -267,6 +267,8 @@ class Tensor(Methods):
                 "Setting requires_grad=True on inference tensor outside InferenceMode is not "
                 "allowed."
             )
+        if meta.inference:
+            MODE.note_inference_leaf(meta)
         meta.leaf, meta.array = weakref.ref(self), self._a
         own = TAPE.new_leaf(AVALS.of(self._a), meta)
         if meta.notes is not None:  # from when it was a leaf before

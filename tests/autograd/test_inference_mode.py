@@ -7,6 +7,8 @@ from leaves import leaf_of
 
 import tapegrad as tg
 from tapegrad.autograd import Function, grad
+from tapegrad.eager.modes import MODE
+from tapegrad.utils.checkpoint import checkpoint
 
 SAVED = "Inference tensors cannot be saved for backward"
 WRITTEN = "Inplace update to inference tensor outside InferenceMode is not allowed"
@@ -195,6 +197,108 @@ class TestWhatIsMade:
         t = inference_tensor()
         assert t.tolist() == t.numpy().tolist() == [1.0, 2.0]
         assert t[1].item() == 2.0
+
+
+def leaf_made_inside(*numbers):
+    with tg.inference_mode():
+        return leaf_of(*numbers)
+
+
+class Product(Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return x * y
+
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        return g * y, g * x
+
+
+USES = {
+    "multiply": lambda r, s: r * s,
+    "reflected": lambda r, s: s * r,
+    "own square": lambda r, s: r * r * s,
+    "of exp": lambda r, s: tg.exp(s) * r,
+    "exp": lambda r, s: tg.exp(r) * s,
+    "outer": lambda r, s: tg.outer(r, s),
+    "matmul": lambda r, s: r @ s,
+    "einsum": lambda r, s: tg.einsum("i,i->", r, s),
+    "power": lambda r, s: s**r,
+    "maximum": lambda r, s: tg.maximum(r, s) * s,
+    "where": lambda r, s: tg.where(r > 0.5, s, r) * s,
+    "view": lambda r, s: r[:1] * s[:1],
+    "column": lambda r, s: r.reshape(2, 1) * s,
+    "detached": lambda r, s: r.detach() * s,
+    "data": lambda r, s: r.data * s,
+    "array": lambda r, s: r.detach().numpy() * s,
+    "norm": lambda r, s: tg.linalg.norm(r) * s,
+    "sum": lambda r, s: r.sum() * s,
+    "in place": lambda r, s: (s * 1.0).mul_(r),
+    "sum of both": lambda r, s: r + s * s,
+    "twice": lambda r, s: r * 2.0 + s * s,
+    "Function": Product.apply,
+    "checkpoint": lambda r, s: checkpoint(lambda x, y: x * y, r, s, use_reentrant=False),
+    "njit": tg.njit(lambda r, s: r * s),
+}
+
+
+class TestLeavesThatRequireGrad:
+    """They are inference tensors, too: what would save them is refused."""
+
+    @pytest.mark.parametrize("make", [inference_tensor, leaf_made_inside])
+    @pytest.mark.parametrize("name", USES)
+    def test_no_write_goes_unseen(self, name, make):
+        op = USES[name]
+        s = leaf_of(0.5, 1.5)
+        (expected,) = grad(op(leaf_of(1.0, 2.0), s).sum(), s)
+        r = make(1.0, 2.0)
+        try:
+            loss = op(r, s).sum()
+            with tg.inference_mode():
+                r.mul_(10.0)
+            loss.backward()
+        except RuntimeError as error:
+            if SAVED not in str(error) and "modified by an inplace operation" not in str(error):
+                raise
+        else:
+            assert s.grad.tolist() == pytest.approx(expected.tolist())
+
+    @pytest.mark.parametrize("name", ["multiply", "reflected", "of exp", "outer", "power"])
+    def test_what_is_refused(self, name):
+        with pytest.raises(RuntimeError, match=SAVED):
+            USES[name](leaf_made_inside(1.0, 2.0), leaf_of(0.5, 1.5))
+
+    def test_what_is_not_saved(self):
+        r, s = leaf_made_inside(1.0, 2.0), leaf_of(0.5, 1.5)
+        (r * 3.0 + s + r.clone()).sum().backward()
+        assert r.grad.tolist() == [4.0, 4.0]
+        assert (r * tg.ones(2)).requires_grad
+
+    def test_views(self):
+        r = leaf_made_inside(1.0, 2.0)
+        for view in (r[:1], r[0], r.reshape(2, 1), r.T):
+            assert view.is_inference()
+            assert view.is_leaf
+            assert not view.requires_grad
+            assert not view._is_view()
+            assert view._base is None
+        with tg.inference_mode():
+            assert not r[:1]._is_view()
+        assert not inference_tensor()[:1]._is_view()
+
+    def test_results_of_inference_tensors_only(self):
+        r = leaf_made_inside(1.0, 2.0)
+        for found in (r * r, tg.exp(r), r.sum(), r.max(), tg.cumsum(r), tg.flip(r)):
+            assert not found.requires_grad
+
+    def test_ops_are_fast_again_without_them(self):
+        before = dict(MODE.special)
+        r = leaf_made_inside(1.0, 2.0)
+        assert MODE.special != before
+        del r
+        assert MODE.special == before
 
 
 class TestUseInRecordedOps:

@@ -32,7 +32,7 @@ from tapegrad.eager.duals import (
     tangent_to_write,
 )
 from tapegrad.eager.frames import TUPLE_AVAL, append_record, maker_of, note_origin, select
-from tapegrad.eager.histories import give_history, histories_after, note_mutation, spoil_writes
+from tapegrad.eager.histories import give_history, histories_after, spoil_writes
 from tapegrad.eager.inplace import check_writable, write
 from tapegrad.eager.lines import level_of_user
 from tapegrad.eager.modes import COMPUTE_ONLY, MODE, RECORD_OP
@@ -319,7 +319,7 @@ def _spoil(
     """
     dirty = {id(tensor): tensor for tensor in ctx._dirty}
     for tensor in dirty.values():
-        note_mutation(tensor, ctx.op_name)
+        TAPE.note_mutation(tensor._a, ctx.op_name)
     for arg in args:
         if isinstance(arg, Tensor) and arg._is_tracked and TAPE.is_written(arg._a, start):
             dirty[id(arg)] = arg
@@ -505,7 +505,7 @@ def _check_dirty(
         )
     inputs = {id(arg) for arg in args}
     for tensor in dirty.values():
-        note_mutation(tensor, cls.__name__)
+        TAPE.note_mutation(tensor._a, cls.__name__)
         if id(tensor) not in inputs:
             warnings.warn(
                 f"{cls.__name__}: ctx.mark_dirty() received a tensor that was not an input. There "
