@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 
+import numba
 import numpy as np
 import pytest
 
@@ -107,6 +108,25 @@ def recomputed():
     return x.grad
 
 
+recorded = tg.grad(tg.jit(loss))
+
+
+@tg.njit
+def compiled(x):
+    total = 0.0
+    for k in range(x.size):
+        total += np.sin(x[k]) * x[k]
+    return total
+
+
+@tg.njit(parallel=True)
+def parallel(x):
+    total = 0.0
+    for k in numba.prange(x.size):
+        total += np.sin(x[k]) * x[k]
+    return total
+
+
 PROGRAMS = {
     "grad": lambda: tg.grad(loss)(X),
     "grad in no_grad": lambda: tg.no_grad()(tg.grad(loss))(X),
@@ -121,6 +141,9 @@ PROGRAMS = {
     "dual": dual_tensors,
     "vmap": batches,
     "checkpoint": recomputed,
+    "njit": lambda: tg.value_and_grad(compiled)(X)[1],
+    "parallel": lambda: tg.value_and_grad(parallel)(X)[1],
+    "jit": lambda: recorded(X),
 }
 
 

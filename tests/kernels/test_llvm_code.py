@@ -4,6 +4,8 @@ import functools
 import itertools
 import linecache
 import math
+import sys
+from typing import NamedTuple
 
 import numba
 import numpy as np
@@ -376,3 +378,33 @@ def test_generated_functions_are_compiled_this_way(monkeypatch, tmp_path):
     x = np.array([0.5, -1.5, 2.0])
     np.testing.assert_allclose(tg.grad(energy)(x, 1.37), 2.74 * x)
     assert any("energy_gradient" in name for name in lowered)
+
+
+class Pair(NamedTuple):
+    number: float
+    array: np.ndarray
+
+
+@pytest.mark.parametrize(
+    "made", ["y", "(1.0, y)", "(y, y)", "((y, 2.0), Pair(3.0, y))", "Pair(n, y)", "()"]
+)
+@pytest.mark.parametrize("parallel", [False, True])
+def test_results_are_made_without_python(made, parallel):
+    """The handler of a signal runs in functions of Python alone: not within the call."""
+    namespace = {"Pair": Pair}
+    exec(f"def f(n):\n    y = n.reshape(2, -1)\n    return {made.replace('n,', '4.0,')}", namespace)
+    calls = []
+    for pipeline in (numba.core.compiler.Compiler, Pipeline):
+        function = numba.njit(pipeline_class=pipeline, parallel=parallel)(namespace["f"])
+        calls.append(functools.partial(function, np.arange(6.0)))
+    expected, found = (call() for call in calls)
+    assert repr(found) == repr(expected)
+    for call, is_ours in zip(calls, (False, True), strict=True):
+        events = []
+        sys.setprofile(lambda frame, event, arg, events=events: events.append((event, frame)))
+        call()
+        sys.setprofile(None)
+        named = {frame.f_code.co_name for event, frame in events if event == "call"}
+        made_by_class = {"__new__", "<lambda>"}  # of named tuples
+        assert not is_ours or named <= {"f", *made_by_class}, named
+        assert is_ours or made == "()" or "_numba_unpickle" in named  # what is avoided here

@@ -13,6 +13,7 @@ from numba.core.ir_utils import build_definitions
 from numba.np.arrayobj import load_item, store_item
 
 from tapegrad.kernels.llvm.library import LinkedLibrary
+from tapegrad.kernels.llvm.wrapper import CalledFromPython
 
 _FLOATS = {operator.add: "fadd", operator.sub: "fsub", operator.mul: "fmul"}
 _INTEGERS = {operator.add: "add", operator.sub: "sub", operator.mul: "mul"}
@@ -29,7 +30,7 @@ _MOST_FACTORS = 16  # of a power that is written as a product
 _INDICES = (types.intp, types.uintp)
 
 
-class Lower(lowering.Lower):
+class Lower(CalledFromPython, lowering.Lower):
     """numba's lowering, with code of its own for elements of arrays, numbers, and ranges.
 
     The values are those that numba's code computes, to the last bit.

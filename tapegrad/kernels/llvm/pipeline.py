@@ -11,14 +11,17 @@ from numba.core.registry import CPUDispatcher
 from numba.core.typed_passes import (
     BaseNativeLowering,
     NativeLowering,
+    NativeParforLowering,
     NopythonRewrites,
     NopythonTypeInference,
 )
 from numba.core.untyped_passes import InlineClosureLikes
+from numba.parfors.parfor_lowering import ParforLower
 
 from tapegrad.kernels.llvm.inference import Inference
 from tapegrad.kernels.llvm.library import LinkedLibrary, name_function
 from tapegrad.kernels.llvm.lower import Lower
+from tapegrad.kernels.llvm.wrapper import CalledFromPython
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
@@ -84,6 +87,21 @@ def _is_ufunc(kind: Any) -> bool:
     return hasattr(getattr(kind, "typing_key", None), "nin")
 
 
+class _ParallelLower(CalledFromPython, ParforLower):
+    """numba's lowering of functions with parallel loops."""
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _ParallelLowering(NativeParforLowering):
+    """Writes code for LLVM, of functions with parallel loops."""
+
+    _name = "tapegrad_parallel_lowering"
+
+    @property
+    def lowering_class(self) -> type[_ParallelLower]:
+        return _ParallelLower
+
+
 _REPLACED = {
     NativeLowering: _Lowering,
     NopythonRewrites: _ArrayExpressions,
@@ -97,13 +115,16 @@ class Pipeline(compiler.Compiler):
     def define_pipelines(self) -> list[PassManager]:
         managers: list[PassManager] = super().define_pipelines()
         flags = self.state.flags
-        if flags.force_pyobject or flags.auto_parallel.enabled or flags.debuginfo:
+        if flags.force_pyobject or flags.debuginfo:
             return managers
         (manager,) = managers
-        made = PassManager("tapegrad_generated")
+        replaced: dict[Any, Any] = _REPLACED
         omitted = () if _has_inner_functions(self.state.func_id.code) else (InlineClosureLikes,)
+        if flags.auto_parallel.enabled:
+            replaced, omitted = {NativeParforLowering: _ParallelLowering}, ()
+        made = PassManager("tapegrad_generated")
         made.passes.extend(
-            (_REPLACED.get(found, found), text)
+            (replaced.get(found, found), text)
             for found, text in manager.passes
             if found not in omitted
         )
