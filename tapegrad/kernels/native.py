@@ -38,7 +38,10 @@ _keep: list[Any] = []  # kept until the process ends, since kernels are called b
 
 @functools.cache
 def _engine() -> Any:
-    """Return the llvmlite engine that cached objects are loaded into."""
+    """Return the llvmlite engine that cached objects are loaded into.
+
+    The lock is held: a second one would be deleted, with the code that is loaded into it.
+    """
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
@@ -206,8 +209,10 @@ def on_first_call(resolve: Callable[[], int], arguments: int) -> int:
 
 def keep_forever() -> None:
     """Keep what was compiled until the process ends, also while its modules are torn down."""
-    for kept in (_keep, _engine()):
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
+    with _lock:
+        kept = _keep, _engine()
+    for value in kept:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
 
 
 def compile_source(key: str, source: str, name: str) -> Any:
