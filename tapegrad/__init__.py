@@ -59,6 +59,7 @@ from tapegrad.func import linearize as linearize
 from tapegrad.func import value_and_grad as value_and_grad
 from tapegrad.func import vjp as vjp
 from tapegrad.func import vmap as vmap
+from tapegrad.imports import whole_imports as _whole_imports
 from tapegrad.kernels.pool import set_pool_limit as set_pool_limit
 from tapegrad.tape.tape import Tape as Tape
 from tapegrad.tape.tape import current_tape as current_tape
@@ -110,7 +111,8 @@ else:
         if name in _LAZY:
             import importlib
 
-            found = globals()[name] = getattr(importlib.import_module(_LAZY[name]), name)
+            with _whole_imports(_LAZY[name]):
+                found = globals()[name] = getattr(importlib.import_module(_LAZY[name]), name)
             return found
         raise AttributeError(
             f"tapegrad has no {name!r}: numeric functions have NumPy's names "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -35,6 +34,7 @@ from tapegrad.eager.lines import level_of_user
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Meta, Tensor, wrap
 from tapegrad.eager.traced import refuse_when_recording
+from tapegrad.forks import process_lock
 from tapegrad.ops.elementwise import add
 from tapegrad.ops.op import refuse_masked
 from tapegrad.probes import probe
@@ -283,7 +283,7 @@ def accumulate(own: Owner, g: Tensor | None, create_graph: bool, own_memory: boo
         run_posthooks(notes.posthooks, (), (g,))
 
 
-_adding = threading.RLock()
+_adding = process_lock()
 
 
 def add_to_grad(meta: Meta, g: Tensor, create_graph: bool, own_memory: bool) -> None:

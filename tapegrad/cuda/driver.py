@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.cuda.toolkit import is_simulated, require, uses_stream_of_thread
+from tapegrad.forks import object_lock
 
 # Formats of module `struct`. Every parameter of a kernel has 8 bytes here; the driver reads as many
 # of them as the parameter has, from the first on.
@@ -57,7 +58,7 @@ class Entry:
         # where the driver finds the parameters
         self._places = self._packed.ctypes.data + 8 * np.arange(self._packed.size, dtype=np.uint64)
         self._addresses = self._places.ctypes.data
-        self._lock = threading.Lock()
+        self._lock = object_lock()
 
     @classmethod
     def of(cls, dispatcher: Any) -> Entry | None:

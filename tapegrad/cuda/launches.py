@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from tapegrad.cuda.driver import Graph
 from tapegrad.cuda.memory import POOL, Elements, Memory
 from tapegrad.cuda.recording import NOW, Recording
+from tapegrad.forks import object_lock
 
 _MOST_GRAPHS = 32  # of a program
 
@@ -33,7 +33,7 @@ class Launches:
 
     def __init__(self, recorded: Recording, memories: Sequence[Memory]) -> None:
         self._used = recorded.pool, recorded.kept  # by the kernels, in each call
-        self._lock = threading.Lock()
+        self._lock = object_lock()
         self._launches: list[tuple[Any, Any, Any, list[Any]]] = []
         self._replaced: list[list[tuple[int, int]]] = []  # places of arguments, and memories
         number = {memory.block: k for k, memory in enumerate(memories)}

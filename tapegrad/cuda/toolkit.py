@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from tapegrad.imports import whole_imports
+
 _started: list[int] = []  # the process in which CUDA was first used
 
 
@@ -109,7 +111,8 @@ def require() -> Any:
             "CUDA cannot be used in a process that was forked from one that uses it; start "
             "processes with multiprocessing.get_context('spawn')"
         )
-    from numba import cuda
+    with whole_imports("numba.cuda"):
+        from numba import cuda
 
     return cuda
 
@@ -167,7 +170,8 @@ def _missing() -> str | None:
         return None
     if importlib.util.find_spec("numba_cuda") is None:
         return "CUDA needs the package numba-cuda: pip install 'tapegrad[cuda]'"
-    from numba import cuda
+    with whole_imports("numba.cuda"):
+        from numba import cuda
 
     if cuda.is_available():
         return None

@@ -16,6 +16,7 @@ from tapegrad.cuda.toolkit import require
 from tapegrad.eager.dispatch import apply_op, passive
 from tapegrad.eager.tensor import Tensor
 from tapegrad.eager.traced import Traced
+from tapegrad.imports import whole_imports
 from tapegrad.ops.devices import moved
 
 
@@ -41,7 +42,8 @@ def device_named(device: Any) -> str:
 def _start() -> None:
     """Make sure that there is a device, and that NumPy's functions compute on it."""
     require()
-    from tapegrad.cuda.numeric import functions
+    with whole_imports("tapegrad.cuda.numeric.functions"):
+        from tapegrad.cuda.numeric import functions
 
     functions.install()
 

@@ -16,6 +16,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from tapegrad.forks import in_forked_process
+
 T = TypeVar("T")
 
 # actions of an op: record; compute only; check every switch, then record; make an inference tensor;
@@ -268,3 +270,12 @@ class ModeContext:
 
 
 MODE = Mode()
+
+
+@in_forked_process
+def _forget_threads() -> None:
+    """Forget the switches of threads that a forked process does not have."""
+    own = id(MODE.thread.__dict__)
+    for key in [*MODE.special]:
+        if isinstance(key, int) and key != own:
+            del MODE.special[key]

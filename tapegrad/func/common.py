@@ -12,6 +12,7 @@ from tapegrad.calls import Call, check_function
 from tapegrad.cuda.array import zeros
 from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.tensor import Tensor, wrap
+from tapegrad.imports import whole_imports
 from tapegrad.pytrees import Build, structure, tree
 
 
@@ -25,7 +26,8 @@ def compiler_of(f: Any, name: str, has_aux: bool = False) -> Any:
             f"{name}: has_aux is for functions of tensors; a compiled function has no other "
             "results than those that are differentiated"
         )
-    import tapegrad.transform.function as transform
+    with whole_imports("tapegrad.transform.function"):
+        import tapegrad.transform.function as transform
 
     return transform
 

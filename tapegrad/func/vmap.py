@@ -17,6 +17,7 @@ from tapegrad.eager.modes import MODE
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor
 from tapegrad.eager.traced import NotRecordedError, is_recording
+from tapegrad.imports import whole_imports
 from tapegrad.pytrees import holds_tensor, tree
 
 Axes = Any  # an integer, None, or a container of these
@@ -136,7 +137,8 @@ def vmap(
             raise ValueError(
                 "vmap: loop=True goes with neither target, nor chunk_size, nor randomness='same'"
             )
-        from tapegrad.replay.function import jit
+        with whole_imports("tapegrad.replay.function"):
+            from tapegrad.replay.function import jit
 
         return Transformed(jit(in_loop), _again, f, *recipe)
 

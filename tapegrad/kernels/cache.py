@@ -24,9 +24,10 @@ import os
 import shutil
 import stat
 import tempfile
-import threading
 import warnings
 from pathlib import Path
+
+from tapegrad.forks import process_lock
 
 try:
     import fcntl
@@ -35,7 +36,7 @@ except ImportError:  # Windows deletes no file that is open
 
 _HEAD = b"# tapegrad "
 _UNFINISHED = "tmp"
-_lock = threading.RLock()
+_lock = process_lock()
 try:
     _START = Path.cwd()
 except OSError:  # it was deleted

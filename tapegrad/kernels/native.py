@@ -15,16 +15,18 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import importlib
 import linecache
 import os
 import sys
-import threading
 import types
 from collections.abc import Callable
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any
 
+from tapegrad.forks import process_lock
+from tapegrad.imports import whole_imports
 from tapegrad.kernels import cache
 from tapegrad.kernels.progress import compiling
 from tapegrad.kernels.sources import sources
@@ -32,8 +34,20 @@ from tapegrad.probes import probe
 
 # prefixes of numba's runtime, referenced on the (unreachable) error path of a C callback
 _RUNTIME = ("numba_", "NRT_")
-_lock = threading.RLock()
+_lock = process_lock()
 _keep: list[Any] = []  # kept until the process ends, since kernels are called by address
+
+
+def _llvm() -> Any:
+    with whole_imports("llvmlite.binding"):
+        import llvmlite.binding
+    return llvmlite.binding
+
+
+def _numba() -> Any:
+    with whole_imports("numba"):
+        import numba
+    return numba
 
 
 @functools.cache
@@ -42,16 +56,14 @@ def _engine() -> Any:
 
     The lock is held: a second one would be deleted, with the code that is loaded into it.
     """
-    import llvmlite.binding as llvm
-
+    llvm = _llvm()
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     return llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine())
 
 
 def _target_machine() -> Any:
-    import llvmlite.binding as llvm
-
+    llvm = _llvm()
     return llvm.Target.from_default_triple().create_target_machine(
         cpu=llvm.get_host_cpu_name(),
         features=_cpu_features(),
@@ -64,8 +76,7 @@ def _target_machine() -> Any:
 
 @functools.cache
 def _cpu_features() -> str:
-    import llvmlite.binding as llvm
-
+    llvm = _llvm()
     return str(llvm.get_host_cpu_features().flatten())
 
 
@@ -84,8 +95,7 @@ BOUNDSCHECK CPU_FEATURES CPU_NAME DEBUGINFO ENABLE_AVX LOOP_VECTORIZE OPT SLP_VE
 @functools.cache
 def _environment() -> bytes:
     """Return everything besides the source that determines the machine code."""
-    import llvmlite.binding as llvm
-
+    llvm = _llvm()
     settings = (f"{name}={os.environ.get(f'NUMBA_{name}', '')}" for name in _SETTINGS.split())
     parts = (
         *settings,
@@ -124,28 +134,40 @@ def load(key: str, build: Callable[[], Any]) -> int:
     build
         Called on a miss; returns a ``numba.cfunc``.
     """
+    root = cache.folder()
+    path = None if root is None else root / f"{key}.o"
     with _lock:
-        root = cache.folder()
-        path = None if root is None else root / f"{key}.o"
-        content = None if path is None else cache.read(path, key)
-        if content is not None:
-            address = _load_object(content)
-            if address:
-                return address
-        import numba
-
-        if numba.config.DISABLE_JIT:
-            raise RuntimeError(
-                "NUMBA_DISABLE_JIT is set, so numba compiles nothing, and a function of tapegrad's "
-                "own is not in its cache: unset it (to debug a function of yours in Python, remove "
-                "its decorator)"
-            )
+        is_there = path is not None and os.path.lexists(path)
+        found = _from_disk(path, key) if is_there else 0
+    if found:
+        return found
+    if _numba().config.DISABLE_JIT:
+        raise RuntimeError(
+            "NUMBA_DISABLE_JIT is set, so numba compiles nothing, and a function of tapegrad's "
+            "own is not in its cache: unset it (to debug a function of yours in Python, remove "
+            "its decorator)"
+        )
+    # numba's lock first: a thread that compiles may call this function
+    with _compiler_lock(), _lock:
+        if not is_there and (found := _from_disk(path, key)):
+            return found  # another thread has compiled it meanwhile
         with compiling("its own functions"):
             compiled = build()
         _keep.append(compiled)
         if path is not None:
             cache.write(path, key, _object_of(compiled))
         return int(compiled.address)
+
+
+def _compiler_lock() -> Any:
+    found = importlib.import_module("numba.core.compiler_lock")
+    return found.global_compiler_lock
+
+
+def _from_disk(path: Path | None, key: str) -> int:
+    """Return the address of a function whose machine code is on disk, 0 if it is not there."""
+    content = None if path is None else cache.read(path, key)
+    return 0 if content is None else _load_object(content)
 
 
 def compiled(
@@ -168,13 +190,11 @@ def compiled(
     """
 
     def build() -> Any:
-        import importlib
+        numba = _numba()
+        with whole_imports(module, "tapegrad.kernels.llvm.pipeline"):
+            from tapegrad.kernels.llvm.pipeline import Pipeline
 
-        import numba
-
-        from tapegrad.kernels.llvm.pipeline import Pipeline
-
-        function = getattr(importlib.import_module(module), name)
+            function = getattr(importlib.import_module(module), name)
         function = getattr(function, "py_func", function)  # if it is also called by compiled code
         signature = getattr(numba, result)(*[numba.int64] * arguments)
         return numba.cfunc(signature, pipeline_class=Pipeline, **options)(function)
@@ -236,8 +256,7 @@ def execute(key: str, source: str, name: str) -> dict[str, Any]:
 
 def _load_object(content: bytes) -> int:
     """Link object code from the cache; return its function's address, or 0 if it is not found."""
-    import llvmlite.binding as llvm
-
+    llvm = _llvm()
     header, _, code = content.partition(b"\0")
     name, *runtime = header.decode().split()
     engine = _engine()

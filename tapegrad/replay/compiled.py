@@ -5,7 +5,6 @@ from __future__ import annotations
 import linecache
 import math
 import sys
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.saved_values import check_savable
 from tapegrad.eager.tensor import Tensor, wrap
+from tapegrad.forks import process_lock
 from tapegrad.replay.forms import FLOATS
 from tapegrad.replay.helpers import checked_index, checked_indices, largest
 from tapegrad.replay.program import Program, depending
@@ -177,7 +177,7 @@ def value_of(function: Any) -> Any:
 
 _compiled = njit(error_model="numpy")
 _functions: dict[str, Any] = {}  # compiled functions by their texts
-_lock = threading.Lock()
+_lock = process_lock()
 
 
 def compiled_text(text: str) -> Any:

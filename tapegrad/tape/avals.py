@@ -11,13 +11,13 @@ and casts of complex arrays.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from tapegrad.cuda.array import HOST, Array, DeviceArray
+from tapegrad.forks import process_lock
 from tapegrad.kernels import pool
 from tapegrad.kernels.structs import address_of
 from tapegrad.tape.layout import (
@@ -92,7 +92,7 @@ class AvalTable:
         self._next = [0, 1]  # the next even and odd numbers
         self._kept: list[np.ndarray] = []
         self._set_words(np.zeros((64, AVAL_WORDS), np.int64))
-        self._lock = threading.Lock()
+        self._lock = process_lock()
         self.on_device = False  # whether any is of an array on a device
         self.at_complex: Callable[[], None] = lambda: None  # called for every new complex aval
 

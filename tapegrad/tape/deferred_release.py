@@ -6,18 +6,21 @@ These are dropped from their owners at once, but kept here until no such sweep i
 
 from __future__ import annotations
 
-import threading
+from threading import get_ident
 from typing import Any
 
-_lock = threading.Lock()
-READERS: dict[int, None] = {}  # sweeps running without the GIL; each removes itself
+from tapegrad.forks import in_forked_process, process_lock
+
+_lock = process_lock()
+# sweeps running without the GIL, each with its thread; each removes itself
+READERS: dict[int, int] = {}
 _kept: list[Any] = []
 
 
 def enter(key: int) -> None:
     """Register a sweep that reads without the GIL."""
     with _lock:
-        READERS[key] = None
+        READERS[key] = get_ident()
 
 
 def clear() -> None:
@@ -37,3 +40,10 @@ def keep(value: Any) -> None:
     with _lock:
         if READERS:
             _kept.append(value)
+
+
+@in_forked_process
+def _forget_threads() -> None:
+    for key, thread in [*READERS.items()]:
+        if thread != get_ident():
+            del READERS[key]

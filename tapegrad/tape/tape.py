@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import struct
 import sys
-import threading
 import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
+from threading import get_ident
 from typing import Any
 
 import numpy as np
 
 from tapegrad.cuda.array import Array, is_array
+from tapegrad.forks import in_forked_process, process_lock
 from tapegrad.kernels.structs import address_of
 from tapegrad.tape.codes import OPS
 from tapegrad.tape.layout import (
@@ -125,7 +126,7 @@ class Segment:
         return int(self.rows()["flags"][slot - self.base])
 
 
-_lock = threading.RLock()
+_lock = process_lock()
 
 
 class Mutations:
@@ -154,7 +155,7 @@ class Tape:
         self.leaf_seg = self._new_segment(LEAF_CLOCK >> SEGMENT_BITS)
         self.mutations: dict[int, Mutations] = {}
         self.mutation_count = 0
-        self.sweeping: dict[int, None] = {}  # running sweeps
+        self.sweeping: dict[int, int] = {}  # running sweeps, each with its thread
 
     def _new_segment(self, number: int) -> Segment:
         segment = Segment(number)
@@ -319,7 +320,7 @@ class Tape:
     def begin_sweep(self, key: int) -> None:
         """Note that a sweep reads the tape until its key is removed from `sweeping`."""
         with _lock:
-            self.sweeping[key] = None
+            self.sweeping[key] = get_ident()
 
     # -- mark and rewind --------------------------------------------------------------------------
 
@@ -440,6 +441,14 @@ def buffer_of(array: Array) -> Array:
 
 
 TAPE = Tape()
+
+
+@in_forked_process
+def _forget_sweeps() -> None:
+    """Forget the sweeps of threads that a forked process does not have."""
+    for key, thread in [*TAPE.sweeping.items()]:
+        if thread != get_ident():
+            del TAPE.sweeping[key]
 
 
 def current_tape() -> Tape:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import threading
 
 import numpy as np
 
+from tapegrad.forks import process_lock
 from tapegrad.kernels.structs import address_of
 from tapegrad.tape.layout import (
     BLOCK_ELEMENTS,
@@ -147,7 +147,7 @@ def words(count: int) -> tuple[np.ndarray, memoryview[int]]:
 
 
 _idle: list[Workspace] = []
-_lock = threading.Lock()
+_lock = process_lock()
 
 
 def take_workspace() -> Workspace:

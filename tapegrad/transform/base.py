@@ -25,6 +25,7 @@ from numba.core.typing.typeof import Purpose, typeof, typeof_impl
 from tapegrad.cuda.array import DeviceArray
 from tapegrad.eager.lines import level_of_user
 from tapegrad.eager.tensor import Tensor
+from tapegrad.imports import whole_imports
 from tapegrad.kernels import native
 from tapegrad.kernels.progress import compiling
 from tapegrad.probes import add_call_probe, probe
@@ -329,7 +330,8 @@ class Derivative(Recording):
         recipe = store.Recipe(fingerprint, self, kinds)
         namespace = store.load(key, recipe) if fingerprint.complete else None
         if namespace is None:
-            from tapegrad.transform.generation import generate
+            with whole_imports("tapegrad.transform.generation"):
+                from tapegrad.transform.generation import generate
 
             made = generate(self, kinds, bound, recipe, not fingerprint.recursive)
             if not fingerprint.complete:
@@ -430,7 +432,8 @@ def forget_effects() -> None:
 @functools.cache
 def effects(function: Any, kinds: tuple[Any, ...]) -> Instance:
     """Return the instance of a function, or of the root of a derivative, with its effects."""
-    from tapegrad.transform.generation import analysed
+    with whole_imports("tapegrad.transform.generation"):
+        from tapegrad.transform.generation import analysed
 
     root = function.root if isinstance(function, Derivative) else function
     count = len(inspect.signature(root.py_func).parameters)

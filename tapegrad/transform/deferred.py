@@ -12,6 +12,8 @@ from typing import Any
 
 from numba.core.registry import cpu_target
 
+from tapegrad.imports import whole_imports
+
 
 class _Deferred(types.ModuleType):
     """Another module, imported when one of its names is read; a module for numba's sake."""
@@ -19,7 +21,9 @@ class _Deferred(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)  # of the import system, which looks at all modules
-        found = getattr(importlib.import_module(self.__name__), name)
+        with whole_imports(self.__name__):
+            module = importlib.import_module(self.__name__)
+        found = getattr(module, name)
         # numba asks in the middle of a compilation, and looks for new functions at its start only
         cpu_target.typing_context.refresh()
         cpu_target.target_context.refresh()

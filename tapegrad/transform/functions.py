@@ -14,6 +14,7 @@ from numba.core.types import Array, NoneType, Omitted
 from numba.extending import overload
 
 from tapegrad.eager.numeric import PUBLIC
+from tapegrad.imports import whole_imports
 from tapegrad.kernels import codegen, native
 from tapegrad.ops import elementwise, piecewise, special  # noqa: F401 (declare the ops)
 from tapegrad.ops.kinds import Elementwise
@@ -59,6 +60,11 @@ scalar_ops = _Ops("tapegrad_scalar_ops", lambda formula: formula)
 @functools.cache
 def register() -> None:
     """Let numba compile calls of the package's own functions: ``tapegrad.sigmoid(x)``."""
+    with whole_imports():  # numba would know half of them after an interrupt
+        _register()
+
+
+def _register() -> None:
     ops_with_formula = [
         op for op in TABLE.values() if isinstance(op, Elementwise) and op.formula is not None
     ]

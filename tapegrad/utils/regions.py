@@ -7,7 +7,6 @@ fill the places. The records are those of the first call, so history and hooks a
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -19,6 +18,7 @@ from tapegrad.autograd.engine.passes import RUNNING
 from tapegrad.autograd.engine.saved_tensors import saved_tensors_hooks
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Tensor, wrap
+from tapegrad.forks import object_lock
 from tapegrad.tape.tape import TAPE
 from tapegrad.utils import generators
 from tapegrad.utils.arguments import Arguments, check_unwritten
@@ -104,7 +104,7 @@ class Region:
         self.places: list[weakref.ref[Place]] = []
         self.facts: list[Facts] = []
         self.is_open = True  # while the first call runs
-        self.lock = threading.RLock()  # two threads may sweep the graph
+        self.lock = object_lock()  # two threads may sweep the graph
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the function for the first time."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -18,6 +17,7 @@ from tapegrad.eager.dispatch import passive
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor, wrap
+from tapegrad.forks import object_lock
 from tapegrad.pytrees import holds_tensor
 from tapegrad.tape.avals import AVALS
 from tapegrad.tape.layout import OWN_AVAL, OWN_SLOT
@@ -172,7 +172,7 @@ class _Run:
         self.count = len(loop.state)
         # the states at the positions but the first, and the state before the last step
         self._stored: tuple[list[Arrays | Spilled], Arrays] | None = None
-        self._taking = threading.Lock()
+        self._taking = object_lock()
 
     def forward(self) -> None:
         """Compute all steps, store states, and find what the steps close over."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -11,6 +10,7 @@ from tapegrad.autograd.engine.hooks import register_hook
 from tapegrad.autograd.engine.node import RemovableHandle, check_hook
 from tapegrad.autograd.engine.passes import RUNNING, Pass
 from tapegrad.eager.tensor import Tensor
+from tapegrad.forks import object_lock
 
 
 class _Handles(RemovableHandle):
@@ -88,7 +88,7 @@ def register_multi_grad_hook(
     check_hook(fn, "register_multi_grad_hook")
     if mode not in ("all", "any"):
         raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
-    lock = threading.Lock()
+    lock = object_lock()
     if mode == "any":
         served: set[Pass] = set()
 

@@ -13,7 +13,6 @@ share.
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
@@ -24,6 +23,7 @@ from tapegrad.cuda.numeric import codegen
 from tapegrad.cuda.numeric.layouts import common
 from tapegrad.cuda.numeric.steps import ARRAY, NUMBER, VALUE, Action, Steps, map_kernel
 from tapegrad.cuda.recording import NOW
+from tapegrad.forks import process_lock
 
 MOST_STEPS = 16  # of a kernel
 _MOST_STEPS_RECORDED = 64  # of a kernel that is started again and again
@@ -32,7 +32,7 @@ _MOST_CHEAP = 32  # steps of what is computed again in place of being stored, ..
 _MOST_TIMES = 4  # ... and how often
 _MOST_KNOWN = 4096  # kinds of kernels that are remembered
 
-_LOCK = threading.RLock()
+_LOCK = process_lock()
 _known: dict[Any, None] = {}  # kernels that were needed before, the oldest first
 
 Operand = Any  # an `Expression`, a `DeviceArray` that has memory, or a number of NumPy

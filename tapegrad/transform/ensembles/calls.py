@@ -16,6 +16,7 @@ from tapegrad.cuda.array import DeviceArray, on_host
 from tapegrad.cuda.toolkit import require
 from tapegrad.eager.dispatch import passive
 from tapegrad.eager.lines import level_of_user
+from tapegrad.imports import whole_imports
 from tapegrad.transform.base import Derivative, Recording, complete, written_arguments
 from tapegrad.transform.ensembles import one_by_one
 from tapegrad.transform.errors import SerialLoopWarning, TransformError
@@ -122,7 +123,8 @@ def _item(kind: Any) -> Any:
 
 def _made(function: Any, kinds: tuple[Any, ...], has_items: Sequence[bool], result: Any) -> Any:
     """Return the compiled loop over the items, side by side if that is possible."""
-    from tapegrad.transform.ensembles import in_lanes
+    with whole_imports("tapegrad.transform.ensembles.in_lanes"):
+        from tapegrad.transform.ensembles import in_lanes
 
     options = {n: function.targetoptions[n] for n in _OPTIONS if n in function.targetoptions}
     options["parallel"] = _may_run_in_parallel(function, kinds, has_items)
@@ -136,7 +138,8 @@ def _on_device(
     function: Any, kinds: tuple[Any, ...], has_items: Sequence[bool], result: Any
 ) -> Any:
     """Return what computes all items on a device."""
-    from tapegrad.transform.ensembles import on_device
+    with whole_imports("tapegrad.transform.ensembles.on_device"):
+        from tapegrad.transform.ensembles import on_device
 
     cuda = require()
     name = function.py_func.__name__
