@@ -23,6 +23,7 @@ import types
 from collections.abc import Callable
 from importlib.metadata import version
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from tapegrad.forks import process_lock

@@ -16,6 +16,7 @@ from tapegrad.transform.codegen.instance import Instance
 from tapegrad.transform.codegen.program import Program
 from tapegrad.transform.codegen.versions import versions_of
 from tapegrad.transform.independence.generated import Generated
+from tapegrad.transform.rules.partials import op_of_function
 from tapegrad.transform.stubs import inherited_options
 from tapegrad.transform.verifier.verify import verify
 
@@ -64,7 +65,8 @@ def generate(
     text = _text(Generated(*part) for part in program.texts)
     given = (*store.namespace({}), *program.statics)
     fresh = {t for t, v in program.statics.items() if hasattr(v, "_tapegrad_transform")}
-    verify(text, given, program.unwritten, program.primals, fresh, program.segments)
+    pure = {t for t, v in program.statics.items() if op_of_function(v) is not None}
+    verify(text, given, program.unwritten, program.primals, fresh, program.segments, pure)
     derivative.finish(program, entries[0])
     versions = versions_of(program, entries, condition)
     text = _text(versions.verified)

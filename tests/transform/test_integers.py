@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numba
 import numpy as np
 import pytest
-from check import check
+from check import check, module
 
 import tapegrad as tg
 
@@ -249,6 +249,40 @@ def test_a_field_with_the_name_of_an_attribute_of_arrays():
     f, h = field_of_a_record, 1e-6
     difference = (f(0.8 + h, record()) - f(0.8 - h, record())) / (2 * h)
     assert tg.grad(f)(0.8, record()) == pytest.approx(difference, rel=1e-8)
+
+
+STORES = {
+    "an element": "k[0] = x[0]",
+    "all elements": "k[:] = x",
+    "a part": "k[1:] = x[1:]",
+    "added": "for i in range(3):\n        k[i] += x[i]",
+    "added to all": "k += (x * 3.0).astype(k.dtype)",
+    "a view": "k[::-1][0] = x[0]",
+    "the sum of two": "k[0] = x[0] * x[1] + x[2]",
+    "in a branch": "if x[0] > 0.0:\n        k[0] = x[0]",
+    "filled": "k.fill(x[1])",
+    "in a function": "put(k, x)",
+}
+
+
+@pytest.mark.parametrize("kind", ["int64", "int32", "uint8"])
+@pytest.mark.parametrize("name", STORES)
+def test_floats_that_are_stored_in_integers(name, kind):
+    """numba cuts them off, so that they have no derivative there."""
+    f = module(
+        "import numpy as np, tapegrad as tg\n"
+        "@tg.njit(boundscheck=False)\n"
+        "def put(k, x):\n"
+        "    k[1] = x[1]\n"
+        "@tg.njit\n"
+        "def f(x):\n"
+        f"    k = np.ones(3, np.{kind})\n"
+        "    y = np.ones(3)\n"
+        "    y[0] = x[1]\n"
+        f"    {STORES[name]}\n"
+        "    return k[0] * x[1] + k[1] * x[2] * y[0] + k[2] * x[0]\n"
+    )
+    check(f, np.array([1.5, 2.6, 3.25]))
 
 
 LIMIT = 2**63

@@ -18,6 +18,8 @@ from mutants import blocks_of
 from random_programs import program_of
 
 import tapegrad as tg
+from tapegrad.ops.kinds import Elementwise
+from tapegrad.ops.op import TABLE
 from tapegrad.transform.composed import HessianProduct
 from tapegrad.transform.errors import InternalError
 from tapegrad.transform.generation import FASTER
@@ -113,6 +115,23 @@ def texts_of(name):
         derivative.source((*kinds, *more))
         inner = derivative.implementation((*kinds, *more))
         yield text_of(inner), GIVEN | set(inner.py_func.__globals__)
+
+
+OPS = [op for op in TABLE.values() if isinstance(op, Elementwise) and hasattr(tg, op.name)]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_ops_that_are_computed_again(count):
+    """An op returns the same for the same numbers, by whatever name it is called."""
+    names = [op.name for op in OPS if len(op.arguments) == count]
+    assert names
+    given = ", ".join(["e", "x[0]", "0.3"][:count])
+    lines = [f"        r = tg.{name}({given})\n        s = s * r * e + r\n" for name in names]
+    f = module(
+        f"{HEADER}def f(x):\n    s = 0.3\n    for i in range(x.size):\n        e = x[i] * s\n"
+        f"{''.join(lines)}    return s\n"
+    )
+    f.adjoint_source(A)
 
 
 def text_of(inner):

@@ -1,5 +1,6 @@
 """Defects put into the generator one at a time: what it makes then is refused."""
 
+import itertools
 import re
 
 import numba
@@ -183,6 +184,33 @@ PROGRAMS = {
         "    y = g(x, 2)\n"
         "    return y[0] * y[1]\n"
     ),
+    "a number of a whole array is stored": (
+        "def f(x):\n"
+        "    out = np.zeros(2)\n"
+        "    for i in range(2):\n"
+        "        out[i] = np.percentile(x[i:], 60.0) * out[0] + x[1]\n"
+        "    return out[0] * out[1]\n"
+    ),
+    "numbers are stored in integers and in floats": (
+        "def f(x):\n"
+        "    k = np.zeros(3, np.int64)\n"
+        "    y = np.zeros(3)\n"
+        "    for i in range(3):\n"
+        "        k[i] += x[i] * 5.0\n"
+        "        y[i] = x[i] * k[i] + y[0]\n"
+        "        y[i] = y[i] * y[i]\n"
+        "    return (y * y).sum()\n"
+    ),
+    "an op is computed again": (
+        "def f(x):\n"
+        "    y = x * 2.0\n"
+        "    s = x[0]\n"
+        "    for i in range(1, x.size):\n"
+        "        r = tg.abs(y[i])\n"
+        "        s = s * r * y[i] + r\n"
+        "        y[i] = s\n"
+        "    return s * s\n"
+    ),
     "whole arrays that are overwritten": (
         "@tg.njit\n"
         "def f(x):\n"
@@ -307,6 +335,34 @@ def not_on_disk(monkeypatch):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_right(name):
     generate(name)
+
+
+# where types and names of functions say what would be an array, have a derivative, or be kept
+FOUND = [
+    *itertools.product(
+        (
+            "what is overwritten is not cleared",
+            "what is stored gets nothing",
+            "operands get nothing",
+        ),
+        (
+            "a number of a whole array is stored",
+            "numbers are stored in integers and in floats",
+            "an op is computed again",
+        ),
+    ),
+    ("elements get it twice", "a number of a whole array is stored"),
+    ("elements get it twice", "numbers are stored in integers and in floats"),
+    ("arrays keep their elements", "an op is computed again"),
+    ("a pop is missing", "a number of a whole array is stored"),
+]
+
+
+@pytest.mark.parametrize(("defect", "name"), FOUND)
+def test_found(defect, name, monkeypatch):
+    monkeypatch.setattr(*DEFECTS[defect])
+    with pytest.raises(InternalError):
+        generate(name)
 
 
 @pytest.mark.parametrize("defect", DEFECTS)

@@ -15,6 +15,7 @@ from test_verifier_mutants import check
 import tapegrad as tg
 from tapegrad.transform.errors import InternalError
 from tapegrad.transform.verifier import verify
+from tapegrad.transform.verifier.code import Primal
 
 DOT = re.compile(r"\w*_(dot|slope|rest)\b")
 
@@ -30,7 +31,8 @@ def plain(text):
                 if isinstance(block, list):
                     kept = [part for s in block if (part := without_tangents(s)) is not None]
                     setattr(node, field, kept or ([ast.Pass()] if block else []))
-    return {f.name: (ast.unparse(f), set()) for f in tree.body if f.name.endswith("_tangent")}
+    functions = [f for f in tree.body if f.name.endswith("_tangent")]
+    return {f.name: Primal(ast.unparse(f), set(), set(), set()) for f in functions}
 
 
 def without_tangents(statement):

@@ -26,7 +26,7 @@ from tapegrad.transform.frontend.normalize import normalize
 from tapegrad.transform.frontend.pruning import prune
 from tapegrad.transform.frontend.source import Source
 from tapegrad.transform.ir import FunctionIR, Let, Loop, name, take, walk
-from tapegrad.transform.kinds import holds_instance, is_array
+from tapegrad.transform.kinds import holds_instance, is_array, is_real
 from tapegrad.transform.lowering.assumptions import assumptions
 from tapegrad.transform.lowering.fusion import fuse
 from tapegrad.transform.lowering.inlining import inline
@@ -35,6 +35,7 @@ from tapegrad.transform.printer import print_function
 from tapegrad.transform.rules.base import Held, Unknown
 from tapegrad.transform.rules.calls import Call
 from tapegrad.transform.syntax import identifier
+from tapegrad.transform.verifier.code import Primal
 from tapegrad.transform.verifier.directions import verify_directions
 
 
@@ -48,7 +49,7 @@ class Program:
         self.texts: list[tuple[str, Any]] = []  # each function, with what it was made from
         # for the verifier: forward functions that are not called, and the primal of each function
         self.unwritten: list[str] = []
-        self.primals: dict[str, tuple[str, set[str]]] = {}
+        self.primals: dict[str, Primal] = {}
         self.modes: dict[str, tuple[Mode, Any]] = {}  # see `note_mode`
         # the function, and its pullback, of the reverse functions of segments
         self.segments: dict[str, tuple[str, str]] = {}
@@ -61,8 +62,12 @@ class Program:
 
     def note_primal(self, identifier: str, function: FunctionIR) -> None:
         """Keep what the verifier has to know of the function that generated code is made from."""
-        arrays = {name for name, kind in function.types.items() if is_array(kind)}
-        self.primals[identifier] = print_function(function, identifier), arrays
+        kinds = function.types.items()
+        arrays = {name for name, kind in kinds if is_array(kind)}
+        numbers = {name for name, kind in kinds if isinstance(kind, (types.Number, types.Boolean))}
+        text = print_function(function, identifier)
+        flat = {name for name in arrays | numbers if not is_real(function.types[name])}
+        self.primals[identifier] = Primal(text, arrays, numbers, flat)
 
     def note_mode(self, identifier: str, mode: Mode, unit: Any) -> None:
         """Keep what is known of a generated function; a unit is forward and reverse code."""

@@ -228,6 +228,8 @@ def _call_rule(lowering: Lowerer, expr: ast.Call, kind: Any) -> Rule:
         return Linear(arguments[0], whole, lowering)
     if isinstance(callee, types.Float) and real:
         return Linear(arguments[0], whole, lowering)
+    if isinstance(callee, (types.Integer, types.Boolean)):
+        return Passive(True)
     if isinstance(lowering.type_of(expr.func), types.NumberClass) and real:
         return Linear(arguments[0], whole, lowering)
     if callee is type:

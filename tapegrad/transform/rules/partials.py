@@ -129,6 +129,16 @@ def elementary() -> dict[Any, Elementwise | Scalar]:
     others = {
         abs: "absolute",
         pow: "power",
+        operator.add: "add",
+        operator.sub: "subtract",
+        operator.mul: "multiply",
+        operator.truediv: "divide",
+        operator.pow: "power",
+        operator.mod: "mod",
+        operator.floordiv: "floor_divide",
+        operator.neg: "negative",
+        operator.pos: "positive",
+        operator.abs: "absolute",
         np.fabs: "absolute",
         np.float_power: "power",
         np.where: "where",
@@ -141,14 +151,20 @@ def elementary() -> dict[Any, Elementwise | Scalar]:
     return found | SCALARS
 
 
-def op_of(callee: Any, call: ast.Call) -> Elementwise | Scalar | None:
-    """Return the elementwise op that a call applies to its arguments, None for other calls."""
+def op_of_function(callee: Any) -> Elementwise | Scalar | None:
+    """Return the elementwise op that a function is, None for other functions."""
     op = getattr(callee, "tapegrad_op", None)
     if op is None:
         try:
             op = elementary().get(callee)
         except TypeError:  # not hashable
             return None
+    return op
+
+
+def op_of(callee: Any, call: ast.Call) -> Elementwise | Scalar | None:
+    """Return the elementwise op that a call applies to its arguments, None for other calls."""
+    op = op_of_function(callee)
     return None if op is None or call.keywords or len(call.args) != len(op.arguments) else op
 
 

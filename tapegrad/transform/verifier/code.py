@@ -6,6 +6,7 @@ import ast
 import functools
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tapegrad.transform.errors import InternalError
 from tapegrad.transform.printer import is_parallel
@@ -57,8 +58,11 @@ class Code:
         The names that it assigns, including parameters.
     primal
         The locals of the function that it is made from.
-    arrays
-        Those that are arrays.
+    arrays, numbers, flat
+        Those that by the types that numba has inferred are arrays, numbers, or hold integers or
+        truth values, which have no derivative.
+    pure
+        Names of functions that return the same for the same arguments.
     """
 
     name: str
@@ -68,6 +72,9 @@ class Code:
     locals: set[str] = field(default_factory=set)
     primal: set[str] = field(default_factory=set)
     arrays: set[str] = field(default_factory=set)
+    numbers: set[str] = field(default_factory=set)
+    flat: set[str] = field(default_factory=set)
+    pure: frozenset[str] = frozenset()
 
     @functools.cached_property
     def statements(self) -> list[ast.stmt]:
@@ -100,6 +107,25 @@ class Code:
         """Return an error that points to a node."""
         line = getattr(node, "lineno", 1)
         return InternalError(what, self.name, line, self.lines[line - 1].strip())
+
+
+class Primal(NamedTuple):
+    """The function that some generated code is made from, in the same language.
+
+    Attributes
+    ----------
+    text
+        Its text.
+    arrays, numbers
+        Its names of arrays and of numbers.
+    flat
+        Those of integers, truth values, and arrays of them, which have no derivative.
+    """
+
+    text: str
+    arrays: set[str]
+    numbers: set[str]
+    flat: set[str]
 
 
 def functions_of(text: str) -> list[Code]:

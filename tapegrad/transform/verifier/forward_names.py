@@ -110,15 +110,15 @@ class _Arrays(Memory):
             before = len(self.arrays)
             for name in list(self.arrays):
                 if name.endswith(suffix):
-                    self.arrays.add(name.removesuffix(suffix))
+                    self.add_arrays([name.removesuffix(suffix)])
                 elif name + suffix in code.locals:
-                    self.arrays.add(name + suffix)
+                    self.add_arrays([name + suffix])
             for target, value in code.pairs:
                 if target not in self.arrays:
                     if self._is_array(value):
-                        self.arrays.add(target)
+                        self.add_arrays([target])
                 elif isinstance(value, ast.Name):
-                    self.arrays.add(value.id)
+                    self.add_arrays([value.id])
 
 
 _SHAPED = frozenset(["shape", "ndim", "size", "strides", "T", "flat"])
@@ -213,7 +213,7 @@ def find_arrays(checked: dict[str, TangentCode]) -> None:
     count = 0
     for one in checked.values():
         for statement in one.code.statements:
-            one.memory.arrays.update(_changed(statement, one.bars))
+            one.memory.add_arrays(_changed(statement, one.bars))
     while before != count:
         before = count
         for one in checked.values():
@@ -253,9 +253,9 @@ def _link(one: TangentCode, statement: ast.Assign, other: TangentCode) -> None:
     for ours, theirs in pairs:
         if isinstance(ours, ast.Name) and isinstance(theirs, ast.Name):
             if ours.id in one.memory.arrays:
-                other.memory.arrays.add(theirs.id)
+                other.memory.add_arrays([theirs.id])
             elif theirs.id in other.memory.arrays:
-                one.memory.arrays.add(ours.id)
+                one.memory.add_arrays([ours.id])
 
 
 class Facts(Static):

@@ -1,6 +1,7 @@
 """Names of generated code that may alias, and the statements that write them.
 
-There are no types: a name is assumed to be an array if it is used as one. Calls between functions
+The types of the names of the function are known, as numba has inferred them; of others, a name is
+assumed to be an array if it is used as one. Calls between functions
 of the module are followed through summaries; array arguments are assumed to be distinct, which
 generated code checks where it matters. User functions that are called unchanged, for their result,
 are assumed to write nothing and to return new arrays.
@@ -234,7 +235,10 @@ class Memory:
         self.summaries = summaries
         self.cotangents = cotangents
         self.bars = cotangents.names
-        self.arrays: set[str] = set()
+        self.arrays: set[str] = {name for code in codes for name in code.arrays}
+        self.numbers = {name for code in codes for name in code.numbers}
+        suffix = cotangents.suffix
+        self.numbers |= {bar for bar in self.bars if bar.removesuffix(suffix) in self.numbers}
         self._parent: dict[str, str] = {}
         self._choosing: list[set[str]] = []
         self._made: dict[str, list[ast.expr]] = {}  # what is assigned to each name
@@ -246,6 +250,10 @@ class Memory:
             for statement in code.statements:
                 if isinstance(statement, ast.Assign):
                     self._assign(statement.targets[0], statement.value)
+
+    def add_arrays(self, names: Iterable[str]) -> None:
+        """Note names that are used as arrays, except numbers by their type."""
+        self.arrays.update(name for name in names if name not in self.numbers)
 
     def of(self, name: str) -> str:
         """Return the representative of the alias class of an array."""
@@ -275,7 +283,7 @@ class Memory:
         self._follow(pairs)
         for names in self._choosing:
             if self.arrays.isdisjoint(names):
-                self.arrays |= names
+                self.add_arrays(names)
         self.arrays |= tuples - self._tuples_of_numbers(tuples)
         self._follow(pairs)
 
@@ -299,13 +307,13 @@ class Memory:
         changed = True
         while changed:
             before = len(self.arrays)
-            self.arrays |= {_BAR.sub("", name) for name in self.arrays & self.bars}
+            self.add_arrays({_BAR.sub("", name) for name in self.arrays & self.bars})
             for target, value in pairs:
                 if target not in self.arrays:
                     if self._is_array(value):
-                        self.arrays.add(target)
+                        self.add_arrays([target])
                 if target in self.arrays and (source := _same_kind(value)):
-                    self.arrays.add(source)
+                    self.add_arrays([source])
             changed = len(self.arrays) != before
 
     def _is_array(self, node: ast.expr) -> bool:
@@ -349,7 +357,7 @@ class Memory:
     def _evidence(self, node: ast.AST) -> None:
         if isinstance(node, (ast.Subscript, ast.Attribute)) and isinstance(node.value, ast.Name):
             if not isinstance(node, ast.Attribute) or node.attr not in _OF_NUMBERS:
-                self.arrays.add(node.value.id)
+                self.add_arrays([node.value.id])
         elif isinstance(node, ast.Subscript):
             inner = node.value
             if isinstance(inner, ast.Call) and module_call(inner) == ("arrays", "places"):
@@ -365,7 +373,7 @@ class Memory:
                     or (module is not None and added_to(module) == position)
                     or (module in PUSHES and position == 2)
                 ):
-                    self.arrays.add(argument.id)
+                    self.add_arrays([argument.id])
 
     def _assign(self, target: ast.expr, value: ast.expr) -> None:
         summary = self.summaries.get(called(value) or "")
@@ -395,7 +403,7 @@ class Memory:
             groups.setdefault(kind, []).extend(given.get(position, ()))
         for target, of in zip(targets, summary.results, strict=True):
             if of is not None and isinstance(target, ast.Name):
-                self.arrays.add(target.id)
+                self.add_arrays([target.id])
                 groups.setdefault(of, []).append(target.id)
         for group in groups.values():
             self._unite(group)

@@ -291,7 +291,7 @@ class Numbering:
                 return self.named(name) in self.classes
             if name.endswith("stop_gradient"):  # it copies arrays
                 return not any(n.id in self.memory.arrays for n in names_in(node))
-            return name in _PURE
+            return name in _PURE or name in self.code.pure
         found = module_call(node)
         return found is None or (
             "random" not in found[0]

@@ -32,12 +32,15 @@ class Static:
         Names of future positions on the tape.
     differentiated
         User functions that have a reverse half in the module.
+    flat
+        Names of what has no derivative by its type.
     """
 
     def __init__(self, checked: Any, differentiated: set[str]) -> None:
         codes, cotangents = checked.codes, checked.cotangents
         self.differentiated = differentiated
         self.arrays: set[str] = set(checked.memory.arrays)
+        self.flat = {name for code in codes for name in code.flat}
         self.zeros: set[str] = set()
         self.copies_of_views: set[str] = set()
         self.copies: set[tuple[str, str]] = set()

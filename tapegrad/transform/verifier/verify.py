@@ -6,7 +6,7 @@ import builtins
 from collections.abc import Iterable, Mapping
 
 from tapegrad.transform.errors import InternalError
-from tapegrad.transform.verifier.code import Code, functions_of
+from tapegrad.transform.verifier.code import Code, Primal, functions_of
 from tapegrad.transform.verifier.cotangents import FORWARD, REVERSE
 from tapegrad.transform.verifier.definedness import Definedness
 from tapegrad.transform.verifier.primal import check_primal
@@ -21,9 +21,10 @@ def verify(
     module_text: str,
     functions: Iterable[str],
     uncalled: Iterable[str] = (),
-    primals: Mapping[str, tuple[str, set[str]]] | None = None,
+    primals: Mapping[str, Primal] | None = None,
     fresh: Iterable[str] = (),
     segments: Mapping[str, tuple[str, str]] | None = None,
+    pure: Iterable[str] = (),
 ) -> None:
     r"""Refuse a generated module that is not correct.
 
@@ -38,13 +39,15 @@ def verify(
         Texts of forward functions that reverse functions of the module belong to, but that the
         module omits because they do the same as their primals.
     primals
-        Texts of the functions that forward code, or code of forward mode, is made from, in the same
-        language, with the names of their arrays, by the names of the functions with that code.
+        The functions that forward code, or code of forward mode, is made from, by the names of the
+        functions with that code.
     fresh
         Functions whose results are all new arrays: derivatives that it calls.
     segments
         The names of the function and of its pullback, by those of the reverse functions of segments
         of checkpointed loops.
+    pure
+        Functions that return the same for the same arguments: ops that it calls.
 
     Raises
     ------
@@ -70,12 +73,15 @@ def verify(
     try:
         segments = segments or {}
         by_name = {code.name: code for code in codes}
-        for name, (text, arrays) in (primals or {}).items():
-            primal = functions_of(text)[0]
+        for code in codes:
+            code.pure = frozenset(pure)
+        for name, known in (primals or {}).items():
+            primal = functions_of(known.text)[0]
             check_primal(by_name[name], primal)
-            by_name[name].arrays = arrays
             for half in {name, FORWARD.sub(r"_reverse\1", name)}:
-                by_name[half].primal = primal.locals
+                code = by_name[half]
+                code.primal = primal.locals
+                code.arrays, code.numbers, code.flat = known.arrays, known.numbers, known.flat
         for half, (function, _) in segments.items():
             for name in {half, REVERSE.sub(r"_forward\1", half)} & by_name.keys():
                 by_name[name].primal = by_name[function].locals
@@ -99,7 +105,7 @@ def _check(
     functions: Iterable[str],
     fresh: set[str],
     segments: Mapping[str, tuple[str, str]],
-    primals: Mapping[str, tuple[str, set[str]]],
+    primals: Mapping[str, Primal],
 ) -> None:
     known = {*vars(builtins), *functions, *(code.name for code in codes)}
     for code in codes:
@@ -108,7 +114,7 @@ def _check(
     check_returned(codes, summaries, fresh)
     by_name = {code.name: code for code in codes}
     needs = {
-        name: check_segment(by_name, summaries, name, *both, functions_of(primals[both[1]][0])[0])
+        name: check_segment(by_name, summaries, name, *both, functions_of(primals[both[1]].text)[0])
         for name, both in segments.items()
     }
     verify_values(codes, summaries, needs)

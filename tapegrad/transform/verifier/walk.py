@@ -273,7 +273,7 @@ class Walk(Outcomes):
         if target + self.suffix in self.bars and base + self.suffix not in self.bars:
             return Handle(Memory()) if target in self.arrays else Number(self.fresh())
         event = self.event()
-        if isinstance(handle, Handle):
+        if isinstance(handle, Handle) and target not in self.facts.flat:
             if any(map(self.is_array, leaves(node.slice))):
                 event.operands[base] = Operand(handle, 1)
             else:
@@ -286,7 +286,9 @@ class Walk(Outcomes):
         return is_named or self.handle(node) is not None
 
     def operands(self, node: ast.expr, results: list[str]) -> dict[str, Operand]:
-        found = {}
+        found: dict[str, Operand] = {}
+        if self.facts.flat.issuperset(results) and results:
+            return found
         has_bars = any(n + self.suffix in self.bars for n in results)
         for name, count, sign in operands(node):
             value = self.frame.get(name)
@@ -338,7 +340,8 @@ class Walk(Outcomes):
         if handle is None:
             return
         found = {}
-        if isinstance(value, ast.Name) and value.id in self.frame.names:
+        is_flat = isinstance(base, ast.Name) and base.id in self.facts.flat
+        if isinstance(value, ast.Name) and value.id in self.frame.names and not is_flat:
             found[value.id] = Operand(self.frame.names[value.id], 1, sign)
         self.event(operands=found, stored=handle.view(step), is_lost=is_lost)
 
