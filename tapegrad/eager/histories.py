@@ -194,7 +194,7 @@ def _histories_of_views(base: Tensor, own: Owner | None) -> Changes:
     return changes
 
 
-def record_leaf(target: Tensor, own: Owner) -> None:
+def record_leaf(target: Tensor, own: list[Any]) -> None:
     """Make a tensor without a history a leaf, and record its views; or leave all as they were."""
     changes = _histories_of_views(target, own)
     before = [(shown, shown._own) for shown, _ in changes]
