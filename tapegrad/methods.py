@@ -354,6 +354,10 @@ def _copy(self: Tensor) -> Tensor:
 
 
 def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
+    """Copy a leaf, as a leaf; in transforms and functions of arrays, copy with the history."""
+    if MODE.thread.items_are_values or MODE.thread.transform is not None:
+        memo[id(self)] = copied = self.clone()
+        return copied
     if not self.is_leaf:
         raise RuntimeError(
             "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "

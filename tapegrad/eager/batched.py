@@ -225,12 +225,8 @@ class Batched(Tensor):
         )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Tensor:
-        if self._own is not None:
-            raise RuntimeError(
-                "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
-                "protocol at the moment; detach() first"
-            )
-        return self.clone()
+        memo[id(self)] = copied = self.clone()
+        return copied
 
     register_hook = register_post_accumulate_grad_hook = retain_grad = detach_ = _refuse
     resize_ = squeeze_ = swapaxes_ = t_ = transpose_ = unsqueeze_ = expand_dims_ = _refuse_shape

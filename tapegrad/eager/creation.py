@@ -11,6 +11,7 @@ from tapegrad.cuda import dlpack
 from tapegrad.cuda.array import HOST, Array, DeviceArray, as_array
 from tapegrad.eager.batched import Batched, holds_batched
 from tapegrad.eager.batched_calls import made_like
+from tapegrad.eager.detached import note_copied
 from tapegrad.eager.devices import from_dlpack as from_dlpack_of_device
 from tapegrad.eager.devices import shared, to_device
 from tapegrad.eager.dispatch import holds_tracked, operand, passive, unwrap
@@ -20,6 +21,7 @@ from tapegrad.eager.traced import Traced, refuse_traced
 from tapegrad.eager.traced_calls import made_inside
 from tapegrad.ops.rearranging import rearranged
 from tapegrad.ops.shape import moveaxis
+from tapegrad.tape.avals import DIFFERENTIABLE
 
 
 def tensor(data: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
@@ -28,8 +30,9 @@ def tensor(data: Any, dtype: Any = None, requires_grad: bool = False, device: An
     Parameters
     ----------
     data
-        A number, nested lists, an array or a tensor (whose history is not copied). A list that
-        contains recorded tensors becomes a tensor with their history.
+        A number, nested lists, an array or a tensor. The history of a tensor is not copied, which
+        is an error where a transform needs it (`array` copies it). A list that contains recorded
+        tensors becomes a tensor with their history.
     dtype
         Type of the elements; chosen by NumPy by default, so float32 stays float32.
     requires_grad
@@ -45,9 +48,45 @@ def tensor(data: Any, dtype: Any = None, requires_grad: bool = False, device: An
     >>> tg.tensor([1.0, 2.0], requires_grad=True)
     tensor([1., 2.], requires_grad=True)
     """
+    if isinstance(data, Tensor):
+        if data._is_tracked or type(data) is Traced:
+            _leave_history(data, requires_grad)
+        made = array(data.detach(), dtype, device=device)
+        return made.requires_grad_() if requires_grad else made
+    return array(data, dtype, requires_grad, device)
+
+
+def _leave_history(data: Tensor, requires_grad: bool) -> None:
+    """Refuse, in transforms, to copy a tensor without its history; warn elsewhere."""
+    if data.dtype in DIFFERENTIABLE:
+        refuse_traced((data,), "tensor() of a value that depends on the arguments")
+        if not requires_grad or MODE.thread.transform is not None:
+            note_copied(data._own)
+
+
+def array(data: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
+    """Make a tensor from a copy of data, with the history of tensors among these.
+
+    Parameters
+    ----------
+    data
+        A number, nested lists, an array or a tensor.
+    dtype
+        Type of the elements; chosen by NumPy by default, so float32 stays float32.
+    requires_grad
+        Whether to record ops on it.
+    device
+        ``"cpu"`` or ``"cuda"``; default: that of the data.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> tg.grad(lambda x: tg.sum(tg.array(x) * x))(np.array([1.0, 2.0]))
+    array([2., 4.])
+    """
     made = operand(data)
-    if type(data) in (Batched, Traced):
-        result = as_tensor(data.detach().clone(), dtype)
+    if isinstance(data, Tensor):
+        result = as_tensor(data.clone(), dtype)
     elif made is not data:
         result = as_tensor(made, dtype)
     elif is_of_device(data):
@@ -56,7 +95,7 @@ def tensor(data: Any, dtype: Any = None, requires_grad: bool = False, device: An
         result = _made(np.array(unwrap(data), dtype=dtype, order="C", subok=False))
     if device is not None:
         result = to_device(result, device)
-    return result.requires_grad_() if requires_grad else result
+    return result.requires_grad_() if requires_grad and not result.requires_grad else result
 
 
 def _made(array: Array) -> Tensor:
@@ -248,7 +287,6 @@ CREATION: dict[str, Any] = {
     ]
 }  # fmt: skip
 CREATION |= {"r_": Brackets(np.r_), "c_": Brackets(np.c_)}
-CREATION |= {"tensor": tensor, "as_tensor": as_tensor, "from_dlpack": from_dlpack}
+CREATION |= {"tensor": tensor, "array": array, "as_tensor": as_tensor, "from_dlpack": from_dlpack}
 CREATION["linspace"] = linspace
 CREATION["asarray"] = as_tensor
-CREATION["array"] = tensor

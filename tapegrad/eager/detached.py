@@ -49,6 +49,30 @@ def note_detached(own: Any, what: str) -> None:
     )
 
 
+def note_copied(own: Any) -> None:
+    """Warn that `tensor` copies a tensor without its history; raise if a transform needs it.
+
+    Parameters
+    ----------
+    own
+        Owner of the tensor's record; None if it has none, but a tangent.
+    """
+    way_out = "use array() or clone(), which keep it, or say that no gradient is wanted: detach()"
+    if own is None:
+        warnings.warn(
+            f"tensor() of a tensor that has a tangent is a copy without it; {way_out}",
+            DetachedWarning,
+            stacklevel=level_of_user(),
+        )
+        return
+    note_lost(
+        own,
+        f"tensor() of a tensor that {{}} would lose its history; {way_out}",
+        "tensor() of a tensor that requires grad is a copy without history, through which no "
+        f"gradient passes; {way_out}",
+    )
+
+
 def note_lost(own: Any, error: str, warning: str) -> None:
     """Warn that the gradient through a record is lost; raise if a transform needs it.
 

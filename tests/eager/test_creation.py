@@ -1,9 +1,12 @@
 """Making tensors: dtypes kept, memory shared or copied, NumPy's makers."""
 
+import copy
+
 import numpy as np
 import pytest
 
 import tapegrad as tg
+from tapegrad.autograd import forward_ad
 
 DTYPES = ["float64", "float32", "float16", "int64", "int32", "uint8", "bool", "complex128"]
 
@@ -61,10 +64,102 @@ def test_tensor_copies():
 
 def test_tensor_leaves_history_behind():
     x = tg.tensor([1.0, 2.0], requires_grad=True)
-    y = tg.tensor(x * 2)
+    with pytest.warns(tg.DetachedWarning, match=r"use array\(\) or clone\(\)"):
+        y = tg.tensor(x * 2)
     assert not y.requires_grad
     assert y.is_leaf
     assert tg.tensor(x, requires_grad=True).is_leaf
+    assert tg.tensor(x > 1.0).tolist() == [False, True]
+
+
+def test_array_keeps_history():
+    x = tg.tensor([1.0, 2.0], requires_grad=True)
+    y = tg.array(x, dtype=np.float32)
+    assert y.dtype == np.float32
+    y.sum().backward()
+    assert x.grad.tolist() == [1.0, 1.0]
+    assert not np.shares_memory(tg.array(x.detach()).numpy(), x.detach().numpy())
+    made = tg.array([1.0, 2.0], requires_grad=True)
+    assert made.is_leaf
+    assert made.requires_grad
+
+
+COPIES = {
+    "array": tg.array,
+    "asarray": tg.asarray,
+    "as_tensor": tg.as_tensor,
+    "np.copy": np.copy,
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+    "of a view": lambda x: tg.array(x[::-1])[::-1],
+    "stack": lambda x: tg.stack([x, x])[1],
+    "stacked items": lambda x: tg.stack([x[0], x[1]]),
+    "list": lambda x: tg.array([x[0], x[1]]),
+    "list as tensor": lambda x: tg.tensor([x[0], x[1]]),
+    "item": lambda x: tg.stack([tg.array(x[0]), x[1]]),
+}
+X = np.array([0.5, 2.0])
+TRANSFORMS = {
+    "grad": lambda f: tg.grad(f)(X),
+    "jacfwd": lambda f: tg.jacfwd(f)(X),
+    "jvp": lambda f: [tg.jvp(f)(X, e)[1] for e in np.eye(2)],
+    "vjp": lambda f: tg.vjp(f, X)[1](1.0)[0],
+    "of tensors": lambda f: tg.grad(f)(tg.tensor(X)),
+    "vmap": lambda f: tg.vmap(tg.grad(f))(np.stack([X, X]))[1],
+    "of vmap": lambda f: tg.grad(lambda x: tg.vmap(f)(x).sum())(np.stack([X, X]))[1],
+    "second": lambda f: 0.5 * tg.hvp(lambda x: f(x) * x.sum())(X, X) - 1.5 * X**2,
+    "dual": lambda f: [tangent_of(f, e) for e in np.eye(2)],
+}
+
+
+def tangent_of(f, direction):
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(tg.tensor(X), tg.tensor(direction))
+        return forward_ad.unpack_dual(f(dual)).tangent.item()
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+@pytest.mark.parametrize("copied", COPIES)
+def test_copies_in_transforms_keep_the_history(copied, name):
+    def f(x):
+        return tg.sum(COPIES[copied](x) * x)
+
+    transform = TRANSFORMS[name]
+    expected = transform(lambda x: tg.sum((x * 1.0) * x))
+    np.testing.assert_allclose(transform(f), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("options", [{}, {"requires_grad": True}])
+@pytest.mark.parametrize("name", [name for name in TRANSFORMS if name != "dual"])
+def test_copies_without_history_are_refused_in_transforms(name, options):
+    for f in (
+        lambda x: tg.sum(tg.tensor(x, **options) * x),
+        lambda x: tg.sum(tg.tensor(x[0], **options) * x),
+    ):
+        with pytest.raises(RuntimeError, match=r"lose its history; use array\(\) or clone\(\)"):
+            TRANSFORMS[name](f)
+
+
+def test_copies_in_recorded_functions():
+    def kept(x):
+        return tg.sum(tg.array(x) * x)
+
+    def lost(x):
+        return tg.sum(tg.tensor(x) * x)
+
+    np.testing.assert_array_equal(tg.grad(tg.jit(kept))(X), 2.0 * X)
+    np.testing.assert_array_equal(tg.jit(tg.grad(kept))(X), 2.0 * X)
+    assert tg.jit(lost)(X) == lost(X).item()
+    for gradient in (tg.grad(tg.jit(lost)), tg.jit(tg.grad(lost))):
+        with pytest.raises(RuntimeError, match=r"use array\(\) or clone\(\)"):
+            gradient(X)
+
+
+def test_a_copy_without_its_tangent_warns():
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(tg.tensor(X), tg.tensor(X))
+        with pytest.warns(tg.DetachedWarning, match="a tensor that has a tangent"):
+            assert forward_ad.unpack_dual(tg.tensor(dual)).tangent is None
 
 
 @pytest.mark.parametrize(
