@@ -445,6 +445,8 @@ def _install_protocols() -> None:
         "register_hook": hooks.register_hook,
         "register_post_accumulate_grad_hook": hooks.register_post_accumulate_grad_hook,
         "reshape": _reshape,
+        "as_strided": inplace_views.as_strided,
+        "as_strided_": inplace_views.as_strided,
         "resize_": inplace_views.resize_,
         "retain_grad": hooks.retain_grad,
         "retains_grad": property(hooks.retains_grad, doc="Whether `.grad` will be kept."),

@@ -16,6 +16,7 @@ from tapegrad.autograd.function import Function as Function
 from tapegrad.autograd.function import NestedIOFunction as NestedIOFunction
 from tapegrad.autograd.grad_mode import enable_grad as enable_grad
 from tapegrad.autograd.grad_mode import inference_mode as inference_mode
+from tapegrad.autograd.grad_mode import is_multithreading_enabled as is_multithreading_enabled
 from tapegrad.autograd.grad_mode import no_grad as no_grad
 from tapegrad.autograd.grad_mode import set_grad_enabled as set_grad_enabled
 from tapegrad.autograd.grad_mode import set_multithreading_enabled as set_multithreading_enabled

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tapegrad.autograd.api import add_to_grad
+from tapegrad.autograd.engine.kept_values import ARRAYS
 from tapegrad.autograd.engine.mutated import mutated_message
 from tapegrad.autograd.engine.node import AccumulateGrad, Node, with_passive
 from tapegrad.autograd.engine.reverse_pass import fit_tensor, vjp_of_record
@@ -31,17 +32,21 @@ def call_node(self: Node, *grad_outputs: Tensor | None) -> Any:
         The gradient of the only input, or a tuple; None for inputs that need no gradient.
     """
     own = self._own
+    outputs = getattr(own[-1], "outputs", None)
+    count = 1 if outputs is None else len(outputs)
+    if len(grad_outputs) != count:
+        raise TypeError(
+            f"expected {count} arguments, got {len(grad_outputs)} instead ({self.name()} has "
+            f"{count} outputs)"
+        )
+    for k, value in enumerate(grad_outputs):
+        if value is not None and not isinstance(value, (Tensor, *ARRAYS)):
+            raise TypeError(f"argument {k} is not a Variable (got {type(value).__name__})")
     if isinstance(self, AccumulateGrad):
         (given,) = grad_outputs
         if given is not None:
             add_to_grad(own[OWN_INPUTS], fit_tensor(given, own[OWN_AVAL]), False, False)
         return ()
-    outputs = getattr(own[-1], "outputs", None)
-    if len(grad_outputs) != (1 if outputs is None else len(outputs)):
-        raise RuntimeError(
-            f"{self.name()} has {1 if outputs is None else len(outputs)} outputs and got "
-            f"{len(grad_outputs)} gradients"
-        )
     g: Any = grad_outputs[0]
     if outputs is not None:
         g = {k: value for k, value in enumerate(grad_outputs) if value is not None}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import threading
 import warnings
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
@@ -216,6 +217,18 @@ def is_inference_mode_enabled() -> bool:
     return MODE.thread.inference
 
 
+class _Multithreading(threading.local):
+    enabled = True
+
+
+_MULTITHREADING = _Multithreading()
+
+
+def is_multithreading_enabled() -> bool:
+    """Return what `set_multithreading_enabled` set in this thread, without effect on passes."""
+    return _MULTITHREADING.enabled
+
+
 class set_multithreading_enabled(contextlib.ContextDecorator):
     """Accept PyTorch's switch for multithreaded backward passes, without effect.
 
@@ -225,7 +238,7 @@ class set_multithreading_enabled(contextlib.ContextDecorator):
     Parameters
     ----------
     mode
-        Kept as an attribute.
+        What `is_multithreading_enabled` returns from now on in this thread, until the context ends.
 
     Examples
     --------
@@ -238,13 +251,22 @@ class set_multithreading_enabled(contextlib.ContextDecorator):
     """
 
     def __init__(self, mode: bool) -> None:
-        self.mode = mode
+        self.prev = _MULTITHREADING.enabled
+        _MULTITHREADING.enabled = self.mode = bool(mode)
 
     def __enter__(self) -> None:
-        """Change nothing."""
+        """Change nothing: the switch is set when it is made."""
 
     def __exit__(self, *exc: object) -> None:
-        """Change nothing."""
+        _MULTITHREADING.enabled = self.prev
+
+    def _recreate_cm(self) -> set_multithreading_enabled:
+        return self.clone()  # for every call of a decorated function
+
+    def __call__(self, function: Any) -> Any:
+        """Decorate a function."""
+        _MULTITHREADING.enabled = self.prev
+        return super().__call__(function)
 
     def clone(self) -> set_multithreading_enabled:
         return type(self)(self.mode)

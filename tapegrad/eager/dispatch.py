@@ -326,10 +326,11 @@ def _note_view(result: Tensor, source: Tensor, op: View, parameters: dict[str, A
         if known.tangent is not None:
             meta.tangent = known.tangent
             meta.tangent_steps = (*known.tangent_steps, (op, parameters))
-        meta.one_of_several = known.one_of_several
+        if known.one_of_several:
+            meta.one_of_several = title(op.name), 0
         if known.unrecorded_view and not meta.unrecorded_view:
             meta.unrecorded_view, meta.unrecorded_source = known.unrecorded_view, title(op.name)
-        meta.function_view = known.function_view
+        meta.function_view = known.function_view and title(op.name)
     base.ensure_meta().add_view(result)
 
 

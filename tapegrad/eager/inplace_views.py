@@ -111,6 +111,14 @@ def expand_dims_(self: Tensor, axis: Any) -> Tensor:
     return show_as(self, "unsqueeze_", lambda t: FUNCTIONS["expand_dims"](t, axis))
 
 
+def as_strided(self: Tensor, *args: Any, **kwargs: Any) -> NoReturn:
+    """Raise: views of any strides have no derivative."""
+    raise RuntimeError(
+        "as_strided: a view of any strides has no derivative; use reshape, transpose, slices, or "
+        "an index array: x.ravel()[places]"
+    )
+
+
 def resize_(self: Tensor, *sizes: Any) -> NoReturn:
     """Raise: memory cannot be resized in place."""
     if self.requires_grad:

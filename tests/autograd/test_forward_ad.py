@@ -521,13 +521,15 @@ class TestFunctions:
 
             @staticmethod
             def jvp(ctx, t):
-                return t * 2.0
+                return t.mul_(2.0)
 
-        x = dual([1.0, 2.0], [3.0, 4.0])
+        t = tg.tensor([3.0, 4.0])
+        x = fw.make_dual(tg.tensor([1.0, 2.0]), t)
         row = x[1:]
         Double.apply(x)
         assert tangent(x) == [6.0, 8.0]
         assert tangent(row) == [8.0]
+        assert t.tolist() == [3.0, 4.0]
 
     def test_shape_of_the_tangent(self, level):
         class Wrong(tg.Function):

@@ -332,6 +332,24 @@ class TestViews:
         with pytest.raises(RuntimeError, match=r"Output 0 of F is a view.*returns multiple views"):
             a += 1.0
 
+    @pytest.mark.parametrize(
+        ("show", "name"),
+        [
+            (lambda y: y[0:1], "Getitem"),
+            (lambda y: y[0:1].reshape(1, 1), "Reshape"),
+            (lambda y: y.T, "Transpose"),
+        ],
+    )
+    def test_views_of_outputs_are_refused_by_their_own_name(self, show, name):
+        y = make(lambda ctx, x: x[:], same).apply(leaf([1.0, 2.0]) * 2)
+        with pytest.raises(RuntimeError, match=f"Output 0 of {name} is a view and is.*{INSIDE}"):
+            show(y).add_(1.0)
+        f = make(lambda ctx, x: (x[:1], x[1:]), lambda ctx, a, b: tg.concatenate([a, b]))
+        _, b = f.apply(leaf([1.0, 2.0]) * 2)
+        with pytest.raises(RuntimeError, match=f"Output 0 of {name} is.*returns multiple views"):
+            show(b).add_(1.0)
+        assert show(b).output_nr == 0
+
     def test_after_work_on_the_base_the_view_is_refused(self):
         x = leaf([1.0, 2.0])
         start = x * 1

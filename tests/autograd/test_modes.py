@@ -530,6 +530,30 @@ class TestMultithreading:
 
         assert gradient(x).tolist() == [3.0, 3.0]
 
+    def test_what_is_enabled(self):
+        enabled, seen = tg.autograd.is_multithreading_enabled, []
+        assert enabled()
+        with tg.autograd.set_multithreading_enabled(False):
+            assert not enabled()
+            with tg.autograd.set_multithreading_enabled(True):
+                assert enabled()
+            thread = threading.Thread(target=lambda: seen.append(enabled()))
+            thread.start()
+            thread.join()
+            assert not enabled()
+        assert seen == [True]
+        assert enabled()
+
+        @tg.autograd.set_multithreading_enabled(False)
+        def called():
+            return enabled()
+
+        assert [enabled(), called(), called(), enabled()] == [True, False, False, True]
+        switch = tg.autograd.set_multithreading_enabled(False)
+        assert not enabled()
+        switch.__exit__()
+        assert enabled()
+
 
 def test_a_context_that_refuses_to_open_changes_nothing_when_it_is_deleted():
     def hooks(seen):

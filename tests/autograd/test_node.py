@@ -368,8 +368,22 @@ class TestCalls:
         node = tg.linalg.svd(m)[1].grad_fn
         found = node(None, tg.tensor([1.0, 5.0]), None)
         np.testing.assert_allclose(found.detach().numpy(), [[1.0, 0.0], [0.0, 5.0]])
-        with pytest.raises(RuntimeError, match="has 3 outputs and got 1 gradients"):
+        with pytest.raises(TypeError, match="expected 3 arguments, got 1 instead"):
             node(tg.ones(2))
+
+    @pytest.mark.parametrize("count", [0, 2])
+    def test_the_number_of_gradients(self, count):
+        x = tg.tensor([1.0, 2.0], requires_grad=True)
+        for node in ((x * 2).grad_fn, (x * 2).grad_fn.next_functions[0][0]):
+            with pytest.raises(TypeError, match=f"^expected 1 arguments, got {count} instead"):
+                node(*[tg.ones(2)] * count)
+
+    def test_what_is_no_gradient(self):
+        x = tg.tensor([1.0, 2.0], requires_grad=True)
+        for node in ((x * 2).grad_fn, (x * 2).grad_fn.next_functions[0][0]):
+            with pytest.raises(TypeError, match=r"^argument 0 is not a Variable"):
+                node("a")
+        assert (x * 2).grad_fn(np.ones(2))[0].tolist() == [2.0, 2.0]
 
     def test_a_leaf_accumulates(self):
         x = tg.tensor([1.0, 2.0], requires_grad=True)

@@ -975,6 +975,30 @@ def a_dirty_input(lib):
         return z is u, both(lib, u)
 
 
+@program(raises="An inplace custom Function is not modifying the forward mode gradients inplace")
+def a_dirty_input_whose_tangent_is_new(lib):
+    def forward(ctx, x):
+        ctx.mark_dirty(x)
+        return x.mul_(2)
+
+    with lib.forward_ad.dual_level():
+        lib.make(forward, jvp=lambda ctx, t: t * 2).apply(dual(lib) * 1)
+
+
+@program
+def arguments_without_tangents(lib):
+    seen = []
+
+    def jvp(ctx, t, *others):
+        seen.extend(others)
+        return t * 2
+
+    F = lib.make(lambda ctx, x, *others: x * 2, jvp=jvp)
+    with lib.forward_ad.dual_level():
+        F.apply(dual(lib), lib.index(1, 2), lib.tensor([1.0]), 3, None)
+    return seen
+
+
 @program(raises=True)
 def no_jvp(lib):
     with lib.forward_ad.dual_level():

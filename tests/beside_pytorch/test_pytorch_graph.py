@@ -225,6 +225,21 @@ def callback_outside(lib):
     lib.autograd.Variable._execution_engine.queue_callback(print)
 
 
+@program(raises="expected 1 arguments, got 2 instead")
+def a_node_called_with_too_many_gradients(lib):
+    (lib.tensor([1.0, 2.0], True) * 2).grad_fn(lib.ones(2), lib.ones(2))
+
+
+@program(raises="expected 1 arguments, got 0 instead")
+def a_leaf_called_without_a_gradient(lib):
+    (lib.tensor([1.0], True) * 2).grad_fn.next_functions[0][0]()
+
+
+@program(raises="argument 0 is not a Variable")
+def a_node_called_with_a_text(lib):
+    (lib.tensor([1.0, 2.0], True) * 2).grad_fn("a")
+
+
 @pytest.mark.parametrize("name", program)
 def test_same(name):
     program.check(name)

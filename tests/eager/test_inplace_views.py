@@ -171,6 +171,11 @@ class TestRefused:
         with pytest.raises(RuntimeError, match=r"t_ expects a tensor with <= 2 dimensions"):
             tg.zeros((2, 2, 2)).t_()
 
+    @pytest.mark.parametrize("name", ["as_strided", "as_strided_"])
+    def test_any_strides(self, name):
+        with pytest.raises(RuntimeError, match=r"as_strided: .* or an index array: x\.ravel\(\)"):
+            getattr(leaf(X) * 1, name)((2,), (1,))
+
     def test_resize(self):
         with pytest.raises(RuntimeError, match="cannot resize variables that require grad"):
             (leaf(X) * 1).resize_(2, 2)

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tapegrad.autograd.engine.computed_values import (
+from tapegrad.autograd.engine.kept_values import (
+    ARRAYS,
     Computed,
     ComputedFrame,
+    as_tensors,
     is_computed,
+    kept_values,
     replaced,
     tensors_in,
 )
 from tapegrad.autograd.engine.mutated import mutated_message
 from tapegrad.autograd.engine.node import Node
-from tapegrad.cuda.array import is_array, zeros
-from tapegrad.eager.duals import Tangent, saved_tangent, saved_tangent_of_output, with_saved_tangent
+from tapegrad.cuda.array import as_array, is_array, zeros
+from tapegrad.eager.duals import Tangent, saved_tangent_of_output, with_saved_tangent
 from tapegrad.eager.frames import (
     FRAMED,
+    RefusedFrame,
     RuleFrame,
     SavedArrays,
     append_record,
@@ -31,10 +36,10 @@ from tapegrad.eager.frames import (
     select,
 )
 from tapegrad.eager.modes import MODE
-from tapegrad.eager.saved_values import SECOND_TIME, Packed, check_savable, check_unmutated
+from tapegrad.eager.saved_values import SECOND_TIME, Packed, check_unmutated
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.ops.op import is_complex
-from tapegrad.tape.avals import AVALS, Kind
+from tapegrad.tape.avals import AVALS, DIFFERENTIABLE, Kind
 from tapegrad.tape.codes import OPS, PythonOp
 from tapegrad.tape.layout import OWN_AVAL, OWN_INPUTS, OWN_SLOT
 from tapegrad.tape.owner import Owner, inputs_of
@@ -90,7 +95,7 @@ class FunctionCtx:
         return []
 
     def save_for_backward(self, *tensors: Tensor | None) -> None:
-        """Keep tensors (inputs, outputs or others) for the backward pass.
+        """Keep tensors (inputs, outputs or others) for the backward pass; arrays become tensors.
 
         They are checked for in-place modification when they are read, and freed after the pass.
 
@@ -105,6 +110,7 @@ class FunctionCtx:
             self._refuse("save_for_backward")
         for tensor in tensors:
             if type(tensor) is not Tensor and tensor is not None:
+                tensors = as_tensors(tensors)
                 _check_tensors(
                     tensors,
                     "save_for_backward can only save variables, but argument {} is of type {}",
@@ -125,6 +131,7 @@ class FunctionCtx:
             If called outside forward and setup_context.
         """
         self._check_open("save_for_forward")
+        tensors = as_tensors(tensors)
         _check_tensors(
             tensors,
             "save_for_forward expects all arguments to be tensors; you should save non-tensors as "
@@ -202,6 +209,7 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
     _saved_forward: tuple[Any, ...] = ()
     _shapes: Sequence[Kind | None] = ()  # of tensors among the arguments, if there is a jvp
     _has_jvp = False
+    _arrays: frozenset[int] = frozenset()  # numbers of arguments that are arrays
     _pushes = False  # whether its jvp runs
     _is_dual = False  # whether arguments had tangents
     _tangents: dict[int, Tangent | None] = {}  # noqa: RUF012  (of saved outputs, by number)
@@ -226,8 +234,8 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
         Those whose ids are in `dirty` are outputs, although they still have an old history.
         """
         hooked = bool(MODE.thread.saved_hooks)
-        self._saved = _kept(self._given, results, args, dirty, hooked)
-        self._saved_forward = _kept(self._given_forward, results, args, dirty, False)
+        self._saved = kept_values(self._given, results, args, dirty, hooked)
+        self._saved_forward = kept_values(self._given_forward, results, args, dirty, False)
         self._given = self._given_forward = ()  # an output would keep this context alive
 
     def note_computed(self, results: Sequence[Any], args: Sequence[Any]) -> None:
@@ -378,9 +386,11 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
             result = self._run_rule(self._rule, grads)
         finally:
             self._runs = self._wanted = None
-        return self._check_result(result)
+        return self._check_result(result, owner, grads)
 
-    def _check_result(self, result: Any) -> list[Any]:
+    def _check_result(
+        self, result: Any, owner: Owner, grads: Sequence[Tensor | None] = ()
+    ) -> list[Any]:
         kinds = self._kinds
         if type(result) is tuple and len(result) == len(kinds):
             types = set(map(type, result))
@@ -401,7 +411,9 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
         for k, g in enumerate(given):
             if g is None:
                 continue
-            if kinds[k] == OTHER:
+            if isinstance(g, ARRAYS):
+                given[k] = g = self._of_array(g, "backward", owner, grads)
+            if kinds[k] == OTHER and k not in self._arrays:
                 raise RuntimeError(
                     f"function {name} returned a gradient different than None at position {k + 1}, "
                     "but the corresponding forward input was not a Variable"
@@ -412,6 +424,19 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
                     f"Variable or None (got {type(g).__name__})"
                 )
         return [g for g, kind in zip(given, kinds, strict=True) if kind == ACTIVE]
+
+    def _of_array(self, array: Any, rule: str, owner: Owner | None, given: Sequence[Any]) -> Tensor:
+        """Return an array that a rule returned as a tensor; it must not be differentiated."""
+        array = as_array(array)
+        parents = [] if owner is None else [own for own in inputs_of(owner) if own is not None]
+        parents += [t._own for t in given if t is not None and t._own is not None]
+        if not (MODE.recording and parents and array.dtype in DIFFERENTIABLE):
+            return wrap(array)
+        frame = RefusedFrame(
+            f"{self.op_name}: its {rule} returned an array, which has no history, so that the "
+            "result cannot be differentiated; compute with tensors there"
+        )
+        return wrap(array, append_record(FRAMED, AVALS.of(array), parents, frame, False))
 
     def _what(self, parent: int) -> str:
         """Return the start of the message for a wrong gradient, with its argument's number."""
@@ -457,7 +482,11 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
         return self.pushed(owner, tangents, outputs)
 
     def pushed(
-        self, owner: Owner | None, tangents: Sequence[Tensor | None], outputs: Sequence[Any]
+        self,
+        owner: Owner | None,
+        tangents: Sequence[Tensor | None],
+        outputs: Sequence[Any],
+        written: Mapping[int, int] = MappingProxyType({}),
     ) -> list[Tensor | None]:
         """Run the user's jvp; return the tangent of every output.
 
@@ -469,6 +498,9 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
             Tangents of the arguments.
         outputs
             Shape, dtype and device of every output; None for what is no tensor.
+        written
+            Numbers of outputs that are arguments which forward wrote to, and of these arguments:
+            jvp writes to their tangents.
         """
         if self._materialize:
             pairs = zip(tangents, self._shapes, strict=True)
@@ -483,7 +515,17 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
                 "Function's jvp returned an invalid number of forward gradients (expected "
                 f"{len(outputs)} but got {len(results)})"
             )
+        for k, number in written.items():
+            if results[k] is not tangents[number]:
+                raise RuntimeError(
+                    "An inplace custom Function is not modifying the forward mode gradients "
+                    "inplace. If the forward is modifying an input inplace, then the jvp function "
+                    f"must modify the corresponding gradient inplace. ({self.op_name}: write to "
+                    f"tangent {number}, and return it)"
+                )
         for k, (t, output) in enumerate(zip(results, outputs, strict=True)):
+            if isinstance(t, ARRAYS):
+                results[k] = t = self._of_array(t, "jvp", owner, tangents)
             if t is not None and not isinstance(t, Tensor):
                 raise RuntimeError(
                     f"expected Variable or None (got {type(t).__name__}) for grad output {k}."
@@ -534,7 +576,7 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
                 self._runs = None
             if type(result) is Tensor:
                 return [(owner[OWN_INPUTS], self._fitted(result._a, owner[OWN_INPUTS], 0))]
-            found = self._check_result(result)
+            found = self._check_result(result, owner)
         else:
             if self.outputs is None:
                 grads = [self._defined(owner, None if g is None else wrap(g))]
@@ -557,44 +599,6 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
             return array
         self._check_kind(array.dtype, aval, k)
         return fit_array(array, aval, self._what(k))
-
-
-def _kept(
-    given: Sequence[Tensor | None],
-    results: Sequence[Any],
-    args: Sequence[Any],
-    dirty: Container[int],
-    hooked: bool,
-) -> tuple[Any, ...]:
-    """Return what is kept of tensors that were saved.
-
-    An output is kept by its number, since the tensor would hold this record.
-    """
-    kept: list[Any] = []
-    for number, tensor in enumerate(given):
-        if tensor is None:
-            kept.append(None)
-            continue
-        if tensor._meta is not None:
-            check_savable(tensor)
-        own = None if id(tensor) in dirty else tensor._own
-        if own is None:
-            shown = tensor if tensor._own is None else wrap(tensor._a)
-            for k, result in enumerate(results):
-                if result is tensor:
-                    kept.append((k, Packed(shown, None) if hooked else tensor._a))
-                    break
-            else:
-                item = Packed(shown, None) if hooked else _as_saved(shown)
-                computed = is_computed(tensor, results, args)
-                kept.append(Computed(item, number) if computed else item)
-        else:  # with its present history, which may change later
-            kept.append(Packed(tensor, own) if hooked else _as_saved(tensor))
-    return tuple(kept)
-
-
-def _as_saved(tensor: Tensor) -> Tensor:
-    return with_saved_tangent(wrap(tensor._a, tensor._own), saved_tangent(tensor))
 
 
 _INTERNAL = frozenset({*vars(FunctionCtx), *vars(BackwardCFunction)})  # attributes of contexts

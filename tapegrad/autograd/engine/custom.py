@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.autograd.engine.computed_values import CONTAINERS, tensors_in
 from tapegrad.autograd.engine.context import (
     ACTIVE,
     FUNCTION,
@@ -19,6 +18,7 @@ from tapegrad.autograd.engine.context import (
     BackwardCFunction,
     FunctionCtx,
 )
+from tapegrad.autograd.engine.kept_values import CONTAINERS, tensors_in
 from tapegrad.cuda.array import kind_of
 from tapegrad.eager.batched import Batched
 from tapegrad.eager.detached import note_lost
@@ -253,8 +253,14 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
             ]
             if OTHER in kinds:
                 _note_contained(cls, args)
+                places = [k for k, arg in enumerate(args) if type(arg) is np.ndarray]
+                if places:
+                    ctx._arrays = frozenset(places)
         if ctx._has_jvp:
-            ctx._shapes = [kind_of(a._a) if isinstance(a, Tensor) else None for a in args]
+            ctx._shapes = [
+                kind_of(a._a) if isinstance(a, Tensor) and a.dtype in DIFFERENTIABLE else None
+                for a in args
+            ]
         switches = MODE.thread.__dict__
         key, action, recording = id(switches), switches["action"], switches["recording"]
         items_are_values = switches["items_are_values"]
@@ -274,6 +280,9 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
                     cls.setup_context(ctx, args, output)
                 else:
                     output = cls.forward(ctx, *args)
+            except AttributeError as error:
+                _note_array(cls, args, error)
+                raise
             finally:
                 switches["items_are_values"] = items_are_values
                 if before is not None:
@@ -343,6 +352,17 @@ def _bind(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) ->
             f"{next(iter(bound.kwargs))!r}: arguments are passed to it by position only"
         )
     return bound.args[len(first) :]
+
+
+def _note_array(cls: type[Function], args: tuple[Any, ...], error: AttributeError) -> None:
+    """Raise a clearer error for an attribute that tensors have and an array does not."""
+    for k, arg in enumerate(args):
+        if type(arg) is np.ndarray and error.obj is arg and hasattr(Tensor, str(error.name)):
+            raise AttributeError(
+                f"{cls.__name__}.forward: argument {k} is an array, as apply was given it, and has "
+                f"no {error.name!r}; np.asarray(x) takes tensors and arrays, and "
+                "apply(tg.as_tensor(x)) makes a tensor of it"
+            ) from None
 
 
 def _note_contained(cls: type[Function], args: tuple[Any, ...]) -> None:
@@ -468,8 +488,14 @@ def _add_tangents(
     tangents = [tangent_of(arg) for arg in args]
     share_tangents(args)
     kinds = [(z.shape, z.dtype) if isinstance(z, Tensor) else None for z in results]
-    found = MODE.with_dual(None, ctx.pushed, owner, tangents, kinds)
     dirty = {id(tensor) for tensor in ctx._dirty}
+    places: dict[int, int] = {}  # by the numbers of outputs: those of the arguments that they are
+    for j, arg in enumerate(args):
+        if id(arg) in dirty:
+            places |= {k: j for k, z in enumerate(results) if z is arg}
+            if (t := tangents[j]) is not None:  # jvp writes to it, and others may have it
+                tangents[j] = MODE.with_dual(None, t.clone)
+    found = MODE.with_dual(None, ctx.pushed, owner, tangents, kinds, places)
     skipped = {id(tensor) for tensor in ctx._non_differentiable}
     for k, (old, z, t) in enumerate(zip(given, results, found, strict=True)):
         if not isinstance(z, Tensor) or z.dtype not in DIFFERENTIABLE or {id(z), id(old)} & skipped:

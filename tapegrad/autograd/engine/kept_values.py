@@ -1,26 +1,29 @@
-"""Values that a Function's forward computes and keeps for its rules: they have no history.
+"""Values that a Function's forward keeps for its rules.
 
-A derivative of backward or jvp would lack what goes through them. While such a rule is recorded,
-they have a history that warns.
+Those that forward computes have no history: a derivative of backward or jvp would lack what goes
+through them. While such a rule is recorded, they have a history that warns.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from tapegrad.cuda.array import DeviceArray, as_array
 from tapegrad.eager.detached import DetachedWarning
-from tapegrad.eager.duals import arrays_of
+from tapegrad.eager.duals import arrays_of, saved_tangent, with_saved_tangent
 from tapegrad.eager.frames import RuleFrame
 from tapegrad.eager.lines import level_of_user
-from tapegrad.eager.tensor import Tensor
+from tapegrad.eager.saved_values import Packed, check_savable
+from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.tape.avals import DIFFERENTIABLE
 from tapegrad.tape.owner import Owner
 from tapegrad.tape.sweep import Contributions, Sweep
 
+ARRAYS = (np.ndarray, np.generic, DeviceArray)  # taken where tensors are
 CONTAINERS = frozenset([list, tuple, dict])
 
 _COMPUTED = (
@@ -29,6 +32,11 @@ _COMPUTED = (
     "and save that, or compute it in {1} from saved arguments; if it does not depend on the "
     "arguments, keep an array: ctx.name = value.numpy()"
 )
+
+
+def as_tensors(values: Sequence[Any]) -> tuple[Any, ...]:
+    """Return values with tensors in place of arrays."""
+    return tuple(wrap(as_array(v)) if isinstance(v, ARRAYS) else v for v in values)
 
 
 class Computed:
@@ -87,6 +95,44 @@ class ComputedFrame(RuleFrame):
             warnings.warn(self.text, DetachedWarning, stacklevel=level_of_user())
 
 
+def kept_values(
+    given: Sequence[Tensor | None],
+    results: Sequence[Any],
+    args: Sequence[Any],
+    dirty: Container[int],
+    hooked: bool,
+) -> tuple[Any, ...]:
+    """Return what is kept of tensors that were saved.
+
+    An output is kept by its number, since the tensor would hold this record.
+    """
+    kept: list[Any] = []
+    for number, tensor in enumerate(given):
+        if tensor is None:
+            kept.append(None)
+            continue
+        if tensor._meta is not None:
+            check_savable(tensor)
+        own = None if id(tensor) in dirty else tensor._own
+        if own is None:
+            shown = tensor if tensor._own is None else wrap(tensor._a)
+            for k, result in enumerate(results):
+                if result is tensor:
+                    kept.append((k, Packed(shown, None) if hooked else tensor._a))
+                    break
+            else:
+                item = Packed(shown, None) if hooked else _as_saved(shown)
+                computed = is_computed(tensor, results, args)
+                kept.append(Computed(item, number) if computed else item)
+        else:  # with its present history, which may change later
+            kept.append(Packed(tensor, own) if hooked else _as_saved(tensor))
+    return tuple(kept)
+
+
+def _as_saved(tensor: Tensor) -> Tensor:
+    return with_saved_tangent(wrap(tensor._a, tensor._own), saved_tangent(tensor))
+
+
 def is_computed(tensor: Tensor, results: Sequence[Any], args: Sequence[Any]) -> bool:
     """Whether a tensor without history may depend on arguments that have one."""
     if tensor.dtype not in DIFFERENTIABLE:
@@ -96,7 +142,8 @@ def is_computed(tensor: Tensor, results: Sequence[Any], args: Sequence[Any]) -> 
     if base is not None and base._own is not None:
         return True
     constants = (tensor,) if base is None else (tensor, base)
-    return not any(value is one for one in constants for value in (*results, *args))
+    values = (*results, *args)
+    return not any(value is one or value is one._a for one in constants for value in values)
 
 
 def tensors_in(value: Any, depth: int = 3) -> Iterator[Tensor]:
