@@ -58,7 +58,10 @@ def _(x, y):
 
 
 @public("divide", "true_divide")
-@elementwise(np.divide, facts=Fact.ARITHMETIC | Fact.SINGULAR | Fact.PASSING | Fact.HOLOMORPHIC)
+@elementwise(
+    np.divide,
+    facts=Fact.ARITHMETIC | Fact.SINGULAR | Fact.POLE | Fact.PASSING | Fact.HOLOMORPHIC,
+)
 def divide(x, y):
     """Quotient; at y = 0, the derivatives are inf or nan by floating-point division."""
     return x / y
@@ -91,7 +94,7 @@ def _():
     return 1.0
 
 
-@elementwise(np.reciprocal, facts=Fact.ARITHMETIC | Fact.SINGULAR | Fact.HOLOMORPHIC)
+@elementwise(np.reciprocal, facts=Fact.ARITHMETIC | Fact.SINGULAR | Fact.POLE | Fact.HOLOMORPHIC)
 def reciprocal(x):
     """1 / x."""
     return 1.0 / x
@@ -220,7 +223,7 @@ def _(z):
     return z + 1.0
 
 
-@elementwise(np.log, facts=Fact.SINGULAR | Fact.HOLOMORPHIC)
+@elementwise(np.log, facts=Fact.SINGULAR | Fact.POLE | Fact.HOLOMORPHIC)
 def log(x):
     """Natural logarithm; the derivative at 0 is infinite."""
     return vmath.log(x)
@@ -231,7 +234,7 @@ def _(x):
     return 1.0 / x
 
 
-@elementwise(np.log2, facts=Fact.SINGULAR | Fact.HOLOMORPHIC)
+@elementwise(np.log2, facts=Fact.SINGULAR | Fact.POLE | Fact.HOLOMORPHIC)
 def log2(x):
     """Logarithm to base 2; the derivative at 0 is infinite."""
     return vmath.log2(x)
@@ -242,7 +245,7 @@ def _(x):
     return 1.0 / (x * LN2)
 
 
-@elementwise(np.log10, facts=Fact.SINGULAR | Fact.HOLOMORPHIC)
+@elementwise(np.log10, facts=Fact.SINGULAR | Fact.POLE | Fact.HOLOMORPHIC)
 def log10(x):
     """Logarithm to base 10; the derivative at 0 is infinite."""
     return vmath.log10(x)
@@ -254,7 +257,7 @@ def _(x):
 
 
 @public("log1p", "special.log1p")
-@elementwise(np.log1p, facts=Fact.SINGULAR | Fact.HOLOMORPHIC)
+@elementwise(np.log1p, facts=Fact.SINGULAR | Fact.POLE | Fact.HOLOMORPHIC)
 def log1p(x):
     """log(1 + x), accurate near 0; the derivative at -1 is infinite."""
     return vmath.log1p(x)

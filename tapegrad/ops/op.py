@@ -42,6 +42,7 @@ class Fact(enum.Flag):
     NONE = 0
     ARITHMETIC = enum.auto()  # takes a few cycles: recomputing is cheaper than saving
     SINGULAR = enum.auto()  # the derivative is infinite or nan at some points
+    POLE = enum.auto()  # infinite itself wherever the derivative is, but for overflow
     OVERFLOWING = enum.auto()  # it and its derivative overflow at finite numbers
     VANISHING = enum.auto()  # an infinite tangent may have no effect: it is constant at infinity,
     # or chose another argument

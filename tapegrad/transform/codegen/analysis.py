@@ -321,18 +321,6 @@ def unused_at_times(function: FunctionIR, results: Iterable[str]) -> set[str]:
     return _closure(found, sources)
 
 
-def guarded(function: FunctionIR, arrays: Arrays, results: Iterable[str]) -> set[str]:
-    """Return what may not be used and has a partial that may be infinite; `results` may not be."""
-    skipped = unused_at_times(function, results)
-    found = set()
-    for statement in walk(function.body):
-        rule = statement.rule if isinstance(statement, Let) else None
-        if isinstance(rule, rules.Elementary) and rule.may_be_singular():
-            if statement.target in skipped or (rule.whole and arrays.is_stored(statement.target)):
-                found.add(statement.target)
-    return found
-
-
 def _is_of_shape(statement: Statement) -> bool:
     """Whether a statement reads nothing but the shape of an array."""
     expr = statement.expr if isinstance(statement, Let) else None

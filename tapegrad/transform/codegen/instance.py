@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ast
-import functools
 import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from numba.core import types
 
-from tapegrad.transform.codegen.analysis import Activity, Arrays, guarded, unused_at_times
+from tapegrad.transform.codegen.analysis import Activity, Arrays, unused_at_times
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.ir import (
     Block,
@@ -50,6 +49,9 @@ class Instance:
         self.error: TransformError | None = None  # why it cannot be differentiated
         self.writes: set[int] = set()  # positions of leaves of the arguments
         self.skips: set[int] = set()  # positions of leaves that may be unused
+        # what follows from values that may not be used where their partials are infinite; and from
+        # those of them that are infinite themselves (`guards`)
+        self.marked: list[set[str]] = [set(), set()]
         self.sampled: set[int] = set()  # positions of arrays whose elements are read at most once
         # results (by position) that may share elements with each other or with arguments
         self.shared: list[tuple[list[int], list[int]]] = []
@@ -95,11 +97,6 @@ class Instance:
         known = self.writes, self.shared, self.skips, self.sampled
         self.writes, self.shared, self.skips, self.sampled = writes, shared, skips, sampled
         return (writes, shared, skips, sampled) != known
-
-    @functools.cached_property
-    def is_guarded(self) -> bool:
-        """Whether it has an infinite partial that passes on nothing where a result is not used."""
-        return bool(guarded(self.function, self.arrays, self.results()))
 
     def _read_whole(self) -> set[str]:
         """Return what is read in another way than by elements, each about once."""

@@ -142,11 +142,6 @@ class Program:
             pass
         return known
 
-    @property
-    def is_guarded(self) -> bool:
-        """Whether any function has an infinite partial that passes on nothing at times."""
-        return any(instance.is_guarded for instance in self.known())
-
     def known(self) -> list[Instance]:
         """Return the instances that can be differentiated."""
         return [instance for instance in self.instances.values() if instance.error is None]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numba.core import types
 
+from tapegrad.transform.codegen.guards import find_guards
 from tapegrad.transform.codegen.instance import Instance, held_arrays, overlap_checks, paths
 from tapegrad.transform.codegen.reverse import Reverse
 from tapegrad.transform.codegen.reverse_state import ReverseState
@@ -63,6 +64,7 @@ def write_pullback(
             out += "_"
         parameters.append(out)
     texts = instance.paths()
+    find_guards(program.known(), None if seeds or len(results) > 1 else instance)
     made = Combined(program, instance, inputs, results, is_seeded=bool(seeds))
     starts = overlap_checks(instance)
     buffers: dict[str, str] = {}
@@ -144,7 +146,14 @@ class Combined:
         function = self.function = instance.function
         self.is_seeded = is_seeded
         self.gen = ReverseState(
-            program, function, instance.arrays, inputs, outputs, split=False, is_seeded=is_seeded
+            program,
+            function,
+            instance.arrays,
+            inputs,
+            outputs,
+            marked=instance.marked,
+            split=False,
+            is_seeded=is_seeded,
         )
 
     def write(self, entry: str, parameters: list[str], starts: list[str], returned: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import functools
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,6 @@ from tapegrad.transform.codegen.analysis import (
     Arrays,
     Scope,
     Scopes,
-    guarded,
     scopes,
     undefined_at_times,
     unused_at_times,
@@ -30,11 +29,9 @@ from tapegrad.transform.ir import (
     FunctionIR,
     Let,
     Statement,
-    defined,
     name,
     names_in,
     unused,
-    walk,
 )
 from tapegrad.transform.kinds import holds_complex, is_complex, zero_text
 from tapegrad.transform.lowering.extents import Extents
@@ -87,6 +84,8 @@ class ReverseState(Mode):
         As for `Mode`.
     unstable
         Arrays that may change before the reverse code is called.
+    marked
+        What follows from guarded values, and from those that are infinite themselves (`guards`).
     split
         Whether forward and reverse code become two functions instead of one.
     is_seeded
@@ -104,6 +103,7 @@ class ReverseState(Mode):
         outputs: list[str],
         unstable: Container[str] = (),
         *,
+        marked: Sequence[set[str]],
         split: bool,
         is_seeded: bool = True,
     ) -> None:
@@ -113,7 +113,7 @@ class ReverseState(Mode):
         uncertain = outputs if is_seeded or len(outputs) > 1 else ()
         self.skipped = unused_at_times(function, uncertain)
         self.undefined = undefined_at_times(function)
-        self._marked = self._following_guarded(uncertain, inputs if split else ())
+        self._marked, self._infinite = marked
         self.has_complex = any(map(holds_complex, self.types.values()))
         self.scopes: Scopes = scopes(function, split)
         self.writes = Writes(function, arrays, self.scopes)
@@ -133,21 +133,13 @@ class ReverseState(Mode):
         self.count = 0
         self.region = Region(self.top)
 
-    def _following_guarded(self, uncertain: Iterable[str], arguments: Iterable[str]) -> set[str]:
-        """Return what depends on values that may not be used where their partials are infinite.
+    def is_marked(self, operand: str, is_polynomial: bool = False) -> bool:
+        """Whether a cotangent of 0 has to mean that nothing uses the operand.
 
-        It is unknown of what callers pass, and of what callees return.
+        A polynomial of what is infinite is infinite or nan, whatever its partials.
         """
-        sources = guarded(self.function, self.arrays, uncertain)
-        if self.program.is_guarded:
-            lets = [s for s in walk(self.function.body) if isinstance(s, Let) and s.rule.calls]
-            sources.update(n for let in lets for n in (*defined(let), *let.rule.written()))
-            sources.update(arguments)
-        return self.activity.following(sources)
-
-    def is_marked(self, operand: str) -> bool:
-        """Whether a cotangent of 0 has to mean that nothing uses the operand."""
-        return self.activity.node(operand) in self._marked
+        node = self.activity.node(operand)
+        return node in self._marked or (not is_polynomial and node in self._infinite)
 
     @functools.cached_property
     def extents(self) -> Extents:

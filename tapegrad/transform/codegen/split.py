@@ -65,7 +65,16 @@ def write_split(
     ]
 
     def reversed_with(recomputes: bool) -> tuple[ReverseState, Reverse, Writer, list[str]]:
-        gen = ReverseState(program, function, arrays, varied, outputs, unstable, split=True)
+        gen = ReverseState(
+            program,
+            function,
+            arrays,
+            varied,
+            outputs,
+            unstable,
+            marked=instance.marked,
+            split=True,
+        )
         gen.recomputes = recomputes
         gen.hands_over = not instance.calls(instance)
         whole = [n for n in results if is_array(function.types[n]) and gen.is_active(n)]

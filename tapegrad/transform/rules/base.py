@@ -336,7 +336,7 @@ class Elementary(Rule):
         Where a value is not selected, it is not used. A partial that does not depend on the
         arguments of the derivative and is 0 means so, too.
         """
-        if self.op.chooses or not gen.is_marked(operand):
+        if self.op.chooses or not gen.is_marked(operand, is_polynomial(self.op, self.operands)):
             return False
         copied = {copy: array for array, copy in self.kept.items()}
         return any(gen.is_active(copied.get(n, n)) for n in names_in(factor))

@@ -20,10 +20,6 @@ class ProgramCode(Protocol):
     statics: dict[str, Any]
     origins: dict[str, Any]
 
-    @property
-    def is_guarded(self) -> bool:
-        """Whether any function has an infinite partial that passes on nothing at times."""
-
     def instance(self, dispatcher: Any, kinds: tuple[Any, ...]) -> Any:
         """Return a called function for argument types, lowered."""
 
@@ -164,8 +160,8 @@ class ReverseCode(Generator, Protocol):
     def add_element(self, array: str, index: ast.expr, g: str) -> None:
         """Add to an element of the cotangent of an array."""
 
-    def is_marked(self, operand: str) -> bool:
-        """Whether a cotangent of 0 has to mean that nothing uses the operand."""
+    def is_marked(self, operand: str, is_polynomial: bool = False) -> bool:
+        """Whether a cotangent of 0 has to mean that nothing uses the operand of a function."""
 
     def handed_by(self, let: Any, variant: Any) -> list[str]:
         """Return the names of the numbers that a callee hands over."""
