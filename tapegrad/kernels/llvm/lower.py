@@ -12,6 +12,7 @@ from numba.core.cgutils import alloca_once, alloca_once_value, pointer_add
 from numba.core.ir_utils import build_definitions
 from numba.np.arrayobj import load_item, store_item
 
+from tapegrad.kernels.llvm.errors import GivesBack
 from tapegrad.kernels.llvm.library import LinkedLibrary
 from tapegrad.kernels.llvm.wrapper import CalledFromPython
 
@@ -30,7 +31,7 @@ _MOST_FACTORS = 16  # of a power that is written as a product
 _INDICES = (types.intp, types.uintp)
 
 
-class Lower(CalledFromPython, lowering.Lower):
+class Lower(CalledFromPython, GivesBack, lowering.Lower):
     """numba's lowering, with code of its own for elements of arrays, numbers, and ranges.
 
     The values are those that numba's code computes, to the last bit.

@@ -18,6 +18,7 @@ from numba.core.typed_passes import (
 from numba.core.untyped_passes import InlineClosureLikes
 from numba.parfors.parfor_lowering import ParforLower
 
+from tapegrad.kernels.llvm.errors import GivesBack
 from tapegrad.kernels.llvm.inference import Inference
 from tapegrad.kernels.llvm.library import LinkedLibrary, name_function
 from tapegrad.kernels.llvm.lower import Lower
@@ -87,7 +88,7 @@ def _is_ufunc(kind: Any) -> bool:
     return hasattr(getattr(kind, "typing_key", None), "nin")
 
 
-class _ParallelLower(CalledFromPython, ParforLower):
+class _ParallelLower(CalledFromPython, GivesBack, ParforLower):
     """numba's lowering of functions with parallel loops."""
 
 

@@ -19,6 +19,7 @@ from numba.core.imputils import impl_ret_new_ref
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
+from tapegrad.kernels.llvm.errors import at_error
 from tapegrad.transform.tape_memory.limit import load_limit
 
 FIRST = 64  # initial size of a tape, in numbers
@@ -205,11 +206,78 @@ def _taken(is_owned):
         with builder.if_then(builder.icmp_unsigned("==", builder.load(owner), empty)):
             builder.store(made(context, builder, number(FIRST)), owner)
         held = builder.load(owner)
+        if not is_owned:
+            builder.store(held, _in_use(context, builder))
         Block(context, builder, held).mark()
         tape = array_of(context, builder, held, is_owned)
         return impl_ret_new_ref(context, builder, TAPE, tape)
 
     return TAPE(), codegen
+
+
+def _in_use(context, builder):
+    """Return the variable of the function for the tape that it has taken, null for none."""
+    function = builder.function
+    found = function.__dict__.get("tapegrad_tape")
+    if found is None:
+        found = cgutils.alloca_once(builder, POINTER, zfill=True)
+        function.tapegrad_tape = found
+        at_error(builder, lambda builder: _abandon(context, builder, builder.load(found)))
+    return found
+
+
+def _abandon(context, builder, owner):
+    """Give up a tape, or null, and those of its workers, with the arrays that they refer to."""
+    kind = ir.FunctionType(ir.VoidType(), [POINTER])
+    function = cgutils.get_or_insert_function(builder.module, kind, "tapegrad_abandon_tape")
+    if function.is_declaration:
+        function.linkage = "linkonce_odr"
+        _write_abandoning(context, function)
+    builder.call(function, [owner])
+
+
+def _write_abandoning(context, function):
+    (first,) = function.args
+    names = ("entry", "next_tape", "tape", "next_reference", "reference", "empty", "end")
+    entry, next_tape, tape, next_reference, reference, empty, end = map(
+        function.append_basic_block, names
+    )
+    builder = ir.IRBuilder(entry)
+    owner, place = builder.alloca(POINTER), builder.alloca(WORD)
+    builder.store(first, owner)
+    builder.branch(next_tape)
+
+    builder.position_at_end(next_tape)
+    current = builder.load(owner)
+    is_none = builder.icmp_unsigned("==", current, ir.Constant(POINTER, None))
+    builder.cbranch(is_none, end, tape)
+
+    builder.position_at_end(tape)
+    block = Block(context, builder, current)
+    builder.store(block.get("last"), place)
+    builder.branch(next_reference)
+
+    builder.position_at_end(next_reference)
+    after = builder.load(place)
+    builder.cbranch(builder.icmp_unsigned("==", after, number(0)), empty, reference)
+
+    builder.position_at_end(reference)
+    words = builder.inttoptr(block.get("array"), WORD.as_pointer())
+    at = builder.gep(words, [builder.sub(after, number(1))])
+    held = builder.and_(builder.load(at), number(~1))
+    builder.store(builder.load(builder.gep(at, [number(1)])), place)
+    decref(builder, builder.inttoptr(held, POINTER))
+    builder.branch(next_reference)
+
+    builder.position_at_end(empty)
+    builder.store(builder.inttoptr(block.get("next"), POINTER), owner)
+    builder.branch(next_tape)
+
+    builder.position_at_end(end)
+    is_taken = builder.icmp_unsigned("!=", first, ir.Constant(POINTER, None))
+    with builder.if_then(is_taken):
+        decref(builder, first)
+    builder.ret_void()
 
 
 @intrinsic
@@ -237,6 +305,7 @@ def give_tape(typingctx, tape):
 
     def codegen(context, builder, signature, args):
         kind = signature.args[0]
+        builder.store(ir.Constant(POINTER, None), _in_use(context, builder))
         block_of(context, builder, kind, args[0]).shrink()
         context.nrt.incref(builder, kind, args[0])  # if it has an owner
         owner = owner_of(context, builder, kind, args[0])

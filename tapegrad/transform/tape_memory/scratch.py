@@ -16,6 +16,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np import arrayobj
 
+from tapegrad.kernels.llvm.errors import at_error
 from tapegrad.transform.tape_memory.large_arrays import give_memory, take_memory
 
 _POINTER = ir.IntType(8).as_pointer()
@@ -29,13 +30,24 @@ def take_scratch(typingctx, count):
 
     def codegen(context, builder, signature, args):
         size = signature.args[0].literal_value
-        tables = [cgutils.alloca_once(builder, ir.ArrayType(_WORD, size)) for _ in range(2)]
+        kind = ir.ArrayType(_WORD, size)
+        tables = [cgutils.alloca_once(builder, kind, zfill=True) for _ in range(2)]
+        at_error(builder, lambda builder: _give_all(builder, tables[0], size))
         for table, first in zip(tables, (0, -1), strict=True):  # so that empty arrays get memory
-            builder.store(ir.Constant(ir.ArrayType(_WORD, size), [first] * size), table)
+            builder.store(ir.Constant(kind, [first] * size), table)
         first = [builder.bitcast(table, _WORD.as_pointer()) for table in tables]
         return context.make_tuple(builder, _KIND, first)
 
     return (_KIND(count), codegen) if isinstance(count, types.IntegerLiteral) else None
+
+
+def _give_all(builder, table, count):
+    """Write code that gives back the memory of some arrays, or null, and forgets it."""
+    words = builder.bitcast(table, _WORD.as_pointer())
+    for index in range(count):
+        place = cgutils.gep_inbounds(builder, words, index)
+        give_memory(builder, builder.load(place))
+        builder.store(ir.Constant(_WORD, 0), place)
 
 
 @intrinsic(prefer_literal=True)
@@ -113,8 +125,7 @@ def give_scratch(typingctx, places, count):
 
     def codegen(context, builder, signature, args):
         addresses = cgutils.unpack_tuple(builder, args[0])[0]
-        for index in range(signature.args[1].literal_value):
-            give_memory(builder, builder.load(cgutils.gep_inbounds(builder, addresses, index)))
+        _give_all(builder, addresses, signature.args[1].literal_value)
         return context.get_dummy_value()
 
     if not isinstance(count, types.IntegerLiteral):
