@@ -7,10 +7,15 @@ arrays on a device, are odd: compiled code and the fast path do not compute with
 Compiled code looks up an aval in a table (`tapegrad.tape.layout`, AVAL_*). It handles only real
 numbers: there, a complex array has an additional axis of length 2, which suffices for sums, views
 and casts of complex arrays.
+
+A program may see any number of shapes. Whoever uses an aval, such as the owner of a record, holds
+the very integer of the table, whose references are counted: one that only the table holds is given
+to another shape when there are many.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -68,6 +73,9 @@ def check_differentiable(name: str, dtype: np.dtype) -> None:
         )
 
 
+KEPT = 4096  # avals that are never forgotten: Python has one object for each small integer
+MOST = 16_384  # from so many on, the table is searched for those that nobody uses
+
 Shape = tuple[int, ...]
 Kind = tuple[Shape, np.dtype, str]  # shape, dtype and device
 
@@ -90,6 +98,9 @@ class AvalTable:
         self.dtypes: list[np.dtype] = [FLOAT64] * 64
         self.devices: list[str] = [HOST] * 64
         self._next = [0, 1]  # the next even and odd numbers
+        self._free: tuple[list[int], list[int]] = ([], [])  # even and odd ones that were forgotten
+        self._most = MOST
+        self.are_read: Callable[[], bool] = lambda: False  # whether compiled code reads the table
         self._kept: list[np.ndarray] = []
         self._set_words(np.zeros((64, AVAL_WORDS), np.int64))
         self._lock = process_lock()
@@ -137,13 +148,17 @@ class AvalTable:
             if key in self.ids:
                 return self.ids[key]
             is_odd = part is not dtype or device != HOST
-            number = self._next[is_odd]
+            if len(self.ids) >= self._most:
+                self._forget()
+            free = self._free[is_odd]
+            number = free.pop() if free else self._next[is_odd]
             if number >= len(self.words):
                 self._set_words(np.concatenate([self.words, np.zeros_like(self.words)]))
                 self.shapes += [()] * len(self.shapes)
                 self.dtypes += [FLOAT64] * len(self.dtypes)
                 self.devices += [HOST] * len(self.devices)
             row = self.words[number]
+            row[:] = 0
             size = int(np.prod(dims, dtype=np.int64))
             row[AVAL_DTYPE] = code
             row[AVAL_ITEM] = part.itemsize
@@ -157,9 +172,30 @@ class AvalTable:
             self.on_device |= device != HOST
             if device == HOST and size * dtype.itemsize >= pool.LEAST:
                 self.large.add(number)
+            self._next[is_odd] = max(self._next[is_odd], number + 2)
             self.ids[key] = number
-            self._next[is_odd] += 2
             return number
+
+    def _forget(self) -> None:
+        """Forget the avals that nobody uses; the lock is held."""
+        if self.are_read():
+            return
+        for key in [*self.ids]:
+            if self._is_unused(self.ids, key):
+                free = self._free[self.ids[key] % 2]
+                free.append(self.ids.pop(key))
+                if self._is_unused(free, -1):
+                    self.large.discard(free[-1])
+                    self.shapes[free[-1]] = ()
+                else:  # another thread has found it meanwhile
+                    self.ids[key] = free.pop()
+        self._most = max(MOST, 2 * len(self.ids))
+
+    def _is_unused(self, numbers: Any, key: Any) -> bool:
+        """Whether nobody but a table, and the set of large ones, holds a number that it has."""
+        return numbers[key] >= KEPT and _references(numbers, key) <= _UNUSED + (
+            numbers[key] in self.large
+        )
 
     def kind(self, aval: int) -> Kind:
         """Return the shape, dtype and device of an aval."""
@@ -171,5 +207,12 @@ class AvalTable:
             return pool.pooled(np.empty, self.shapes[aval], self.dtypes[aval])
         return np.empty(self.shapes[aval], self.dtypes[aval])
 
+
+def _references(numbers: Any, key: Any) -> int:
+    number = numbers[key]
+    return sys.getrefcount(number)
+
+
+_UNUSED = _references([int("1000000")], 0)  # of a number that is in a table alone
 
 AVALS = AvalTable()

@@ -25,6 +25,7 @@ import numpy as np
 from tapegrad.cuda.array import Array, is_array
 from tapegrad.forks import in_forked_process, process_lock
 from tapegrad.kernels.structs import address_of
+from tapegrad.tape.avals import AVALS
 from tapegrad.tape.codes import OPS
 from tapegrad.tape.layout import (
     FREED,
@@ -441,6 +442,7 @@ def buffer_of(array: Array) -> Array:
 
 
 TAPE = Tape()
+AVALS.are_read = lambda: bool(TAPE.sweeping)
 
 
 @in_forked_process
