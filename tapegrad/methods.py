@@ -15,14 +15,15 @@ from tapegrad.cuda import dlpack
 from tapegrad.cuda.array import HOST
 from tapegrad.eager import devices, inplace, inplace_views
 from tapegrad.eager.duals import any_dual, carry_tangent
+from tapegrad.eager.fast_path import wants_its_own
 from tapegrad.eager.modes import MODE
-from tapegrad.eager.numeric import FUNCTIONS, REFLECTED
+from tapegrad.eager.numeric import FUNCTIONS, REFLECTED, operator
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.eager.traced import Traced
 from tapegrad.eager.ways_out import no_array
 from tapegrad.ops.composite import COMPOSITES, declarations
 from tapegrad.ops.kinds import Elementwise
-from tapegrad.ops.op import TABLE
+from tapegrad.ops.op import TABLE, Op
 from tapegrad.ops.shape import in_order, is_packed
 from tapegrad.tape import inspection
 from tapegrad.tape.tape import TAPE
@@ -61,49 +62,41 @@ def _swapped(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _install_operators() -> None:
-    for operator, name in BINARY.items():
-        function = FUNCTIONS[name]
-        setattr(Tensor, f"__{operator}__", function)
-        setattr(Tensor, f"__r{operator}__", REFLECTED.get(name) or _swapped(function))
-        setattr(Tensor, f"__i{operator}__", _inplace_operator(name))
-    for operator, name in PASSIVE_BINARY.items():
-        compare = FUNCTIONS[name]
-        setattr(Tensor, f"__{operator}__", _equality(compare) if operator in "eqne" else compare)
-        if operator in REFLECTED_PASSIVE:
-            setattr(Tensor, f"__r{operator}__", _swapped(FUNCTIONS[name]))
-            setattr(Tensor, f"__i{operator}__", _inplace_passive(operator, FUNCTIONS[name]))
-    for operator, name in UNARY.items():
-        setattr(Tensor, f"__{operator}__", FUNCTIONS[name])
+    for symbol, name in BINARY.items():
+        function = operator(name)
+        setattr(Tensor, f"__{symbol}__", function)
+        setattr(Tensor, f"__r{symbol}__", REFLECTED.get(name) or _swapped(FUNCTIONS[name]))
+        setattr(Tensor, f"__i{symbol}__", _inplace_operator(TABLE[name], function))
+    for symbol, name in PASSIVE_BINARY.items():
+        function = operator(name)
+        setattr(Tensor, f"__{symbol}__", function)
+        if symbol in REFLECTED_PASSIVE:
+            setattr(Tensor, f"__r{symbol}__", _swapped(FUNCTIONS[name]))
+            setattr(Tensor, f"__i{symbol}__", _inplace_passive(symbol, function))
+    for symbol, name in UNARY.items():
+        setattr(Tensor, f"__{symbol}__", FUNCTIONS[name])
 
 
-def _equality(compare: Callable[..., Any]) -> Callable[..., Any]:
-    """Make an operator that leaves non-numeric operands to Python, which finds them unequal."""
-
-    def operator(self: Tensor, other: Any) -> Any:
-        try:
-            return compare(self, other)
-        except TypeError:
-            return NotImplemented
-
-    return operator
-
-
-def _inplace_operator(name: str) -> Callable[..., Tensor]:
-    op, function = TABLE[name], FUNCTIONS[name]
-
-    def operator(self: Tensor, other: Any) -> Tensor:
-        if inplace.is_value(self):
-            return function(self, other)
-        return inplace.apply_inplace(op, self, other)
-
-    return operator
-
-
-def _inplace_passive(operator: str, compute: Callable[..., Any]) -> Callable[..., Tensor]:
+def _inplace_operator(op: Op, compute: Callable[..., Any]) -> Callable[..., Tensor]:
     def inplace_operator(self: Tensor, other: Any) -> Tensor:
         if inplace.is_value(self):
             return compute(self, other)
-        return inplace.write(self, compute(self, other), f"__i{operator}__")
+        try:
+            return inplace.apply_inplace(op, self, other)
+        except (TypeError, ValueError):
+            if wants_its_own(other):
+                return NotImplemented
+            raise
+
+    return inplace_operator
+
+
+def _inplace_passive(symbol: str, compute: Callable[..., Any]) -> Callable[..., Tensor]:
+    def inplace_operator(self: Tensor, other: Any) -> Tensor:
+        found = compute(self, other)
+        if inplace.is_value(self) or found is NotImplemented:
+            return found
+        return inplace.write(self, found, f"__i{symbol}__")
 
     return inplace_operator
 

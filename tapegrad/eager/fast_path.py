@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import linecache
 from collections.abc import Callable
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -194,8 +194,8 @@ else:
     a_{n} = {n}
     if type({n}) is list or type({n}) is tuple:  # perhaps of tensors
         return apply_op(OP, ({arguments},), {{}})
-    if type({n}) not in UNMASKED:
-        refuse_masked({n})
+    if type({n}) not in UNMASKED and is_left({n}):
+        return NotImplemented
 """
 
 _CONVERT = """
@@ -340,7 +340,7 @@ def _execute(op: SweptOp) -> dict[str, Any]:
         "axes_mask": _known_mask,
         "forward": op.forward,
         "ndarray": np.ndarray,
-        "refuse_masked": refuse_masked,
+        "is_left": refuse_masked,
         "same_device": same_device,
         "number": number,
         "pooled": pooled,
@@ -361,6 +361,46 @@ def _execute(op: SweptOp) -> dict[str, Any]:
         code = scope[name].__code__
         scope[name].__code__ = code.replace(co_name=op.name, co_qualname=op.name)
     return scope
+
+
+def operator_of(function: Any) -> Callable[..., Any]:
+    """Return the public function of a binary elementwise op as an operator.
+
+    It is the same code, but returns NotImplemented for operands that want it (`wants_its_own`).
+    """
+    scope = dict(function.__globals__)
+    scope["is_left"] = _is_left
+    for name in ("apply_op", "apply_to_duals"):
+        scope[name] = deferring(scope[name])
+    known = scope["general"]
+    scope["general"] = FunctionType(known.__code__.replace(), scope)
+    if function is known:
+        return scope["general"]
+    return FunctionType(function.__code__.replace(), scope, argdefs=function.__defaults__)
+
+
+def deferring(compute: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of an op and its two operands which may return NotImplemented."""
+
+    def computed(op: Any, operands: Any, *rest: Any) -> Any:
+        try:
+            return compute(op, operands, *rest)
+        except TypeError:
+            if wants_its_own(operands[1]):
+                return NotImplemented
+            raise
+
+    return computed
+
+
+def wants_its_own(value: Any) -> bool:
+    """Whether a second operand asks, as NumPy has it, for its own reflected operator."""
+    return getattr(type(value), "__array_ufunc__", True) is None
+
+
+def _is_left(value: Any) -> bool:
+    refuse_masked(value)
+    return wants_its_own(value)
 
 
 class _Pattern(NamedTuple):

@@ -18,7 +18,7 @@ from tapegrad.eager import inplace
 from tapegrad.eager.batched import holds_batched
 from tapegrad.eager.batched_calls import apply_composite, apply_passive
 from tapegrad.eager.dispatch import operand, unwrap
-from tapegrad.eager.fast_path import function_of
+from tapegrad.eager.fast_path import function_of, operator_of, wants_its_own
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.nodes import OfTensors
 from tapegrad.eager.tensor import Tensor, wrap
@@ -166,13 +166,18 @@ def _passive_function(name: str, module: Any = np) -> Callable[..., Any]:
 _POWERS = {2: "square", 0.5: "sqrt", -1: "reciprocal", 1: "positive"}
 
 
-def _power(x: Any, y: Any, out: Any = None, where: Any = True) -> Any:
-    """Power x**y; see the op of the same name."""
-    if (type(y) is int or type(y) is float) and type(x) is Tensor and x.dtype.kind == "f":
-        name = _POWERS.get(y)
-        if name is not None:
-            return FUNCTIONS[name](x, out, where)
-    return TABLE["power"].public(x, y, out, where)
+def _with_cheaper(general: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the power, computed by a cheaper function for some exponents."""
+
+    @functools.wraps(general)
+    def power(x: Any, y: Any, out: Any = None, where: Any = True) -> Any:
+        if (type(y) is int or type(y) is float) and type(x) is Tensor and x.dtype.kind == "f":
+            name = _POWERS.get(y)
+            if name is not None:
+                return FUNCTIONS[name](x, out, where)
+        return general(x, y, out, where)
+
+    return power
 
 
 def _logsumexp(x: Any, axis: Any = None, b: Any = None, *, keepdims: bool = False) -> Any:
@@ -195,7 +200,7 @@ def _polygamma(n: Any, x: Any) -> Any:
     return TABLE["polygamma"].public(n, x)
 
 
-def _with_sparse(dense: Callable[..., Any]) -> Callable[..., Any]:
+def _with_sparse(dense: Callable[..., Any], is_operator: bool = False) -> Callable[..., Any]:
     """Return a matrix product of which one operand may be a sparse matrix of SciPy."""
 
     @functools.wraps(dense)
@@ -205,7 +210,12 @@ def _with_sparse(dense: Callable[..., Any]) -> Callable[..., Any]:
         if type(y) is not Tensor and hasattr(y, "tocsr"):
             transposed = FUNCTIONS["transpose"]
             return transposed(_sparse_product(transposed(x), y.T))
-        return dense(x, y)
+        try:
+            return dense(x, y)
+        except (TypeError, ValueError):
+            if is_operator and wants_its_own(y):
+                return NotImplemented
+            raise
 
     return matmul
 
@@ -255,9 +265,38 @@ def _named(functions: dict[str, Callable[..., Any]]) -> dict[str, dict[str, Call
 FUNCTIONS, REFLECTED = _build()
 FUNCTIONS["polygamma"] = functools.wraps(FUNCTIONS["polygamma"])(_polygamma)
 FUNCTIONS["logsumexp"] = _logsumexp
-FUNCTIONS["matmul"] = TABLE["matmul"].public = _with_sparse(FUNCTIONS["matmul"])
-FUNCTIONS["power"] = functools.wraps(FUNCTIONS["power"])(_power)
+_matmul = FUNCTIONS["matmul"]
+FUNCTIONS["matmul"] = TABLE["matmul"].public = _with_sparse(_matmul)
+FUNCTIONS["power"] = _with_cheaper(FUNCTIONS["power"])
 NAMESPACES = _named(FUNCTIONS)
 PUBLIC = NAMESPACES[""]
 ALIASES = PUBLIC.keys() - FUNCTIONS.keys()
 FUNCTIONS |= {name: PUBLIC[name] for name in ALIASES}
+
+
+def operator(name: str) -> Callable[..., Any]:
+    """Return what an operator of two operands calls; it may return NotImplemented."""
+    if name == "matmul":
+        return _with_sparse(_matmul, is_operator=True)
+    if name in PASSIVE:
+        return _comparison(name)
+    made = operator_of(TABLE[name].public)
+    add_probe(made, name, is_leaf=True)
+    return _with_cheaper(made) if name == "power" else made
+
+
+def _comparison(name: str) -> Callable[..., Any]:
+    """Return an operator without a derivative."""
+    function = FUNCTIONS[name]
+    # Python finds unequal what is no number
+    leaves_all = name in ("equal", "not_equal")
+
+    def compare(self: Tensor, other: Any) -> Any:
+        try:
+            return function(self, other)
+        except TypeError:
+            if leaves_all or wants_its_own(other):
+                return NotImplemented
+            raise
+
+    return compare
