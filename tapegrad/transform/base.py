@@ -11,10 +11,11 @@ import inspect
 import itertools
 import linecache
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numba
+import numpy as np
 from numba.core import sigutils, types
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import OmittedArg
@@ -29,6 +30,7 @@ from tapegrad.imports import whole_imports
 from tapegrad.kernels import native
 from tapegrad.kernels.progress import compiling
 from tapegrad.probes import add_call_probe, probe
+from tapegrad.tape.avals import DIFFERENTIABLE, cast_of
 from tapegrad.transform import blas, frozen  # noqa: F401 (gives machine code a symbol)
 from tapegrad.transform.blocks import sizes
 from tapegrad.transform.cache.fingerprint import Fingerprint
@@ -82,9 +84,19 @@ class Recording(CPUDispatcher):
         if has_tensors(args) or (kws and has_tensors(tuple(kws.values()))):
             self._types_active_call.clear()
             return functools.partial(self.record, self)
+        self.check_dtypes((*args, *kws.values()))
         found = self.compiled_for_call(args, kws)
         self.enter(args)
         return found
+
+    def check_dtypes(self, args: Iterable[Any]) -> None:
+        """Refuse arrays of dtypes that compiled code does not know."""
+        for number, arg in enumerate(args):
+            if isinstance(arg, np.ndarray) and (cast := _cast_to_known(arg.dtype)):
+                raise TypeError(
+                    f"{self.py_func.__name__}: argument {number} has dtype {arg.dtype}, which "
+                    f"compiled functions do not take; {cast}"
+                )
 
     def compiled_for_call(self, args: tuple[Any, ...], kws: dict[str, Any]) -> Any:
         """Compile it for the arguments of a call from Python; return what is called."""
@@ -96,6 +108,15 @@ class Recording(CPUDispatcher):
         Returns whether numba finds the compiled code without this method from now on.
         """
         return True
+
+
+def _cast_to_known(dtype: np.dtype) -> str:
+    """Return how an array becomes one that compiled code takes; empty if it does take it."""
+    if dtype.kind in "fc":
+        return "" if dtype in DIFFERENTIABLE else cast_of(dtype)
+    if dtype.kind not in "iu" or dtype.isnative:
+        return ""
+    return f"convert by x.astype('{dtype.newbyteorder('=')}')"
 
 
 def _name(args: tuple[Any, ...]) -> str:

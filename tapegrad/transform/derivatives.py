@@ -14,7 +14,7 @@ from numba.core import types
 
 from tapegrad.kernels import native
 from tapegrad.transform.base import Derivative
-from tapegrad.transform.errors import SingleDirectionError, TransformError
+from tapegrad.transform.errors import SingleDirectionError, TransformError, python_list
 from tapegrad.transform.kinds import (
     count_arrays,
     holds_complex,
@@ -77,6 +77,10 @@ def check_numbers(
     for number in numbers:
         if not holds_real(kinds[number]):
             name = instance.function.params[number]
+            if isinstance(kinds[number], types.List):
+                raise TransformError(
+                    f"argument {number} ({name}) of {base.py_func.__name__} {python_list(name)}"
+                )
             raise TransformError(
                 f"argument {number} ({name}) of {base.py_func.__name__} has type {kinds[number]}; "
                 "derivatives are by floats and complex numbers, and arrays of them: pass a float, "

@@ -19,6 +19,11 @@ class TransformError(TypeError):
         super().__init__(message)
 
 
+def python_list(name: str) -> str:
+    """Return what to say of an argument that is a list, after what names it."""
+    return f"is a Python list, and derivatives are by arrays and numbers: pass np.array({name})"
+
+
 class SerialLoopWarning(UserWarning):
     """A ``prange`` loop runs in order in a derivative, or the items of a `tapegrad.vmap` do.
 

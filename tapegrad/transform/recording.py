@@ -428,11 +428,16 @@ def _facts_of(function: Any, values: tuple[Any, ...], positions: tuple[int, ...]
     try:
         key = function, positions, compute_fingerprint(values)
     except NotImplementedError:  # for strings and functions, for example
-        return _facts(function, tuple(map(numba.typeof, values)), positions)
+        return _facts(function, _kinds_of(function, values), positions)
     found = _known.get(key)
     if found is None:
-        found = _known[key] = _facts(function, tuple(map(numba.typeof, values)), positions)
+        found = _known[key] = _facts(function, _kinds_of(function, values), positions)
     return found
+
+
+def _kinds_of(function: Any, values: Sequence[Any]) -> tuple[Any, ...]:
+    function.check_dtypes(values)
+    return tuple(map(numba.typeof, values))
 
 
 @functools.cache
@@ -473,7 +478,7 @@ def check(function: Any, args: tuple[Any, ...]) -> None:
     """
     plain = [_plain(a) for a in args]
     tensors = tuple(k for k, a in enumerate(args) if isinstance(a, Tensor) and a._is_tracked)
-    kinds = tuple(map(numba.typeof, plain))
+    kinds = _kinds_of(function, plain)
     facts = _facts(function, kinds, tensors)
     if tensors and facts.gradient is None and facts.rule is not None:
         facts.rule.implementation((*kinds, *facts.results))

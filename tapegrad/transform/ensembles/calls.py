@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 from numba.core import types
-from numba.core.errors import NumbaPerformanceWarning
+from numba.core.errors import NumbaError, NumbaPerformanceWarning
 
 from tapegrad.cuda.array import DeviceArray, on_host
 from tapegrad.cuda.toolkit import require
@@ -85,11 +85,16 @@ def over_items(
     bound = complete(function, tuple(items), kwargs)  # with defaults
     has_items = [isinstance(a, _Items) for a in bound]
     args = [a.array if isinstance(a, _Items) else a for a in bound]
-    given = tuple(map(_typeof, args))
+    try:
+        given = tuple(map(_typeof, args))
+    except NumbaError:
+        function.check_dtypes(args)
+        raise
     kinds = tuple(
         _item(kind) if many else kind for kind, many in zip(given, has_items, strict=True)
     )
     if kinds not in function.overloads:
+        function.check_dtypes(args)
         with warnings.catch_warnings():  # the loop is parallel, if not the function
             warnings.simplefilter("ignore", NumbaPerformanceWarning)
             function.compile(kinds)

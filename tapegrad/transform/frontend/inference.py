@@ -31,6 +31,7 @@ from tapegrad.transform.errors import TransformError
 from tapegrad.transform.frontend import pipelines
 from tapegrad.transform.frontend.flow import NO_SEQUENCE
 from tapegrad.transform.frontend.quick_types import stand_in_for
+from tapegrad.transform.frontend.untyped import refuse_untyped
 from tapegrad.transform.ir import FunctionIR
 from tapegrad.transform.printer import UNDEFINED, print_function
 from tapegrad.transform.syntax import subtree
@@ -140,6 +141,11 @@ class _Outside(ast.NodeTransformer):
     def __init__(self, statics: dict[str, Any]) -> None:
         self.statics = statics
         self.namespace: dict[str, Any] = {"np": np, UNDEFINED: _undefined}
+        self._texts: dict[str, str] = {}
+
+    def named(self, unique: str) -> str:
+        """Return the text that stood for an outside value before it got a unique name."""
+        return self._texts.get(unique, unique)
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         module, _, name = ast.unparse(node.func).rpartition(".")
@@ -167,6 +173,7 @@ class _Outside(ast.NodeTransformer):
         while self.namespace.get(found, self.statics[text]) is not self.statics[text]:
             found += "_"
         self.namespace[found] = self.statics[text]
+        self._texts[found] = text
         return ast.copy_location(ast.Name(found, ast.Load()), node)
 
 
@@ -201,6 +208,7 @@ def infer(function: FunctionIR, arguments: tuple[Any, ...]) -> tuple[dict[str, A
             line = function.source.tree.lineno
             raise TransformError(NO_SEQUENCE, function.source, line) from None
         _refuse_callees(function, str(error))
+        refuse_untyped(function, arguments, str(error), outside.named)
         shown = ", ".join(map(str, arguments))
         raise TransformError(
             f"numba finds no types for {function.name}({shown}) in the form in which it is "
