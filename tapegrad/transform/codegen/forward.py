@@ -91,24 +91,23 @@ class Forward(Mode):
         return "0.0"
 
     def origins(self, identifier: str) -> list[str]:
-        """Return the numbers that a number follows from, unless its tangent is linear in theirs.
+        """Return the numbers that a number follows from.
 
         A tangent of 0 says nothing about these where changes cancel or are multiplied by 0.
         """
         if self.parts is not None:
             return []
         found: list[str] = []
-        todo, is_linear = [identifier], True
+        todo = [identifier]
         while todo:
             one = todo.pop()
             let = self._makers.get(one)
             if let is None or len(found) + len(todo) > _ORIGINS:
                 found.append(one)
                 continue
-            is_linear = is_linear and let.rule.is_linear(self, let)
             known = {*found, *todo}
             todo += [n for n in dict.fromkeys(let.rule.inputs()) if n not in known]
-        return [] if is_linear else [n for n in found if n != identifier and self.is_active(n)]
+        return [n for n in found if n != identifier and self.is_active(n)]
 
     def is_summed(self, let: Let) -> bool:
         """Whether an operation adds to the sum of a loop, where a partial of it may be infinite."""

@@ -373,11 +373,6 @@ class Elementary(Rule):
                 found = call_of("runtime.moved", found, name(gen.dot(origin)))
         return found
 
-    def is_linear(self, gen: Generator, let: Let) -> bool:
-        """Whether no partial depends on what is differentiated."""
-        factors = [factor for _, _, factor in self.terms(gen, let)]
-        return not any(gen.is_active(n) for factor in factors for n in names_in(factor))
-
     def product_name(self) -> str:
         """Return the name of the product that is 0 where its first factor is 0."""
         if self.whole:

@@ -95,7 +95,7 @@ class ForwardCode(Generator, Protocol):
         """Whether an operation adds to the sum of a loop, where a partial of it may be infinite."""
 
     def origins(self, identifier: str) -> list[str]:
-        """Return the numbers that a number follows from, unless its tangent is linear in theirs."""
+        """Return the numbers that a number follows from."""
 
     def tangent(self, atom: ast.expr | None) -> str:
         """Return the tangent of an atom, zero if it has none."""
