@@ -69,7 +69,21 @@ LOOPS = """
 """
 
 
-@pytest.mark.parametrize("text", [BRANCHES, LOOPS])
+MOVED = """
+    u = v = w = 0.0
+    if n > 1:
+        v += x
+    else:
+        u += x
+    v += u  # behind it, v is not 0 on either path
+    w -= u
+    a[0] += v
+    a[1] += w
+    return x
+"""
+
+
+@pytest.mark.parametrize("text", [BRANCHES, LOOPS, MOVED])
 def test_the_results_are_the_same(text):
     found, is_changed = changed(text)
     assert is_changed
@@ -130,6 +144,15 @@ def exchanged(x, s):
         else:
             high = high - low * x[i]
     return low * high
+
+
+@case(np.array([0.45, 0.1, 0.3]), hvp=True)
+def sum_or_quotient(x):
+    found = x[0] + x[1]
+    if x[0] > 0.5:
+        found = abs(x[1] / (1.0 + x[0]))
+    logarithms = np.where(x > 0.2, np.log1p(x), x * 2.0)
+    return max(logarithms[0], found) - (x[0] - logarithms[1]) * logarithms[2] + logarithms[0]
 
 
 @pytest.mark.parametrize("name", case)

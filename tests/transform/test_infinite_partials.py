@@ -230,6 +230,15 @@ def test_a_tangent_of_zero_that_does_not_depend_on_the_direction_stays_zero():
     assert np.isnan(tg.jvp(f)(np.ones(2), np.ones(2))[1])  # as the gradient, inf - inf
 
 
+def test_what_a_minimum_does_not_choose_does_not_move_it():
+    @tg.njit
+    def f(x):
+        return np.sqrt(min(x[0], x[1])) + x[1]
+
+    np.testing.assert_array_equal(tg.grad(f)(AT), [np.inf, 1.0])
+    np.testing.assert_array_equal(tangents(f), [np.inf, 1.0])
+
+
 @pytest.mark.parametrize("mode", [tg.grad, lambda f: lambda x: tg.jvp(f)(x, np.ones(2))[1]])
 def test_modes_that_differ_in_what_is_finite_are_reported(mode, monkeypatch):
     """A rule of the user's that takes the limit, of a function whose other mode does not."""

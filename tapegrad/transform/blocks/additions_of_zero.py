@@ -47,7 +47,12 @@ class _Additions:
                 # a branch that ends with a jump does not reach what is put behind it either
                 while place + 1 < len(body) and _adds(body[place + 1], then ^ orelse):
                     added = body.pop(place + 1)
-                    (node.orelse if _adds(added, then) else node.body).append(added)
+                    if _adds(added, then):
+                        node.orelse.append(added)
+                        orelse = orelse - set(assigned([added]))  # what it adds to is not 0 now
+                    else:
+                        node.body.append(added)
+                        then = then - set(assigned([added]))
                     self.found = True
                 zeros = then & orelse
             elif isinstance(node, (ast.For, ast.While)):

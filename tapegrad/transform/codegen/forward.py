@@ -93,7 +93,8 @@ class Forward(Mode):
     def origins(self, identifier: str) -> list[str]:
         """Return the numbers that a number follows from.
 
-        A tangent of 0 says nothing about these where changes cancel or are multiplied by 0.
+        A tangent of 0 says nothing about these where changes cancel or are multiplied by 0. A
+        choice, whose tangent is that of one operand, is not looked into.
         """
         if self.parts is not None:
             return []
@@ -142,8 +143,7 @@ class Forward(Mode):
             for statement in walk(self.function.body)
             if isinstance(statement, Let)
             and isinstance(statement.rule, rules.Elementary)
-            and not statement.rule.whole
-            and not statement.rule.is_complex
+            and not (statement.rule.op.chooses or statement.rule.whole or statement.rule.is_complex)
         }
 
     # -- code ---------------------------------------------------------------------------------
