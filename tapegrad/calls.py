@@ -189,6 +189,11 @@ class Call:
         self.aux: Any = None
         self.result = result
         if has_aux:
+            if not isinstance(result, (tuple, list)) or len(result) != 2:
+                raise TypeError(
+                    f"{name}: with has_aux, the function returns a pair: what is differentiated, "
+                    f"and anything; got {type(result).__name__}"
+                )
             self.result, self.aux = result
 
     def _differentiable(self, value: Any, argument: Any, number: int) -> Tensor:

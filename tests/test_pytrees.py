@@ -146,6 +146,24 @@ def test_leaves_without_derivatives_in_recorded_functions(name):
         tg.jit(lambda x: x * tg.grad(lambda p: x)(value))(2.0)
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"a": 1.0, "name": "x"}, r"0\['name'\] has type str; expected arrays"),
+        ([1.0, (Unknown(),)], r"0\[1\]\[0\] has type Unknown; expected arrays"),
+        (Unknown(), "0 has type Unknown; expected arrays"),
+    ],
+)
+def test_leaves_that_recorded_functions_do_not_take(value, text):
+    with pytest.raises(TypeError, match=f"^jit: argument {text}"):
+        tg.jit(lambda p: 1.0)(value)
+
+
+def test_leaves_of_states():
+    with pytest.raises(TypeError, match=r"the state\['n'\]\[0\] contains a str"):
+        tg.checkpoint_scan(lambda i, s: s, {"a": 1.0, "n": ["x"]}, 3)
+
+
 class TestStructures:
     def test_what_is_cached_is_computed_again(self):
         @dataclasses.dataclass

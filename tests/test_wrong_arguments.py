@@ -125,3 +125,10 @@ REGISTERED = {
 def test_hooks(name):
     with pytest.raises(TypeError, match=f"^{name}: a hook is a function, got str"):
         REGISTERED[name]("a")
+
+
+@pytest.mark.parametrize("name", ["grad", "value_and_grad", "jacobian", "jacfwd", "hessian"])
+@pytest.mark.parametrize("result", [lambda x: tg.sum(x), lambda x: (tg.sum(x),) * 3])
+def test_has_aux_without_a_pair(name, result):
+    with pytest.raises(TypeError, match="with has_aux, the function returns a pair"):
+        getattr(tg, name)(result, has_aux=True)(X)

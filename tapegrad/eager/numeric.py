@@ -101,10 +101,11 @@ def _composite_function(composite: Composite) -> Callable[..., Any]:
                 if not (isinstance(first, Tensor) or is_array(first)):
                     first = wrap(np.asarray(first))
                 args = (first, *args[1:])
-        if len(args) > 1 and any(type(arg) in (list, tuple) for arg in args[1:]):
-            named = (*names, *[names[-1]] * (len(args) - len(names)))
-            others = map(as_operand, named[1:], args[1:])
-            args = (args[0], *others)
+        for arg in args[1:]:
+            if type(arg) is list or type(arg) is tuple:
+                named = (*names, *[names[-1]] * (len(args) - len(names)))
+                args = (args[0], *map(as_operand, named[1:], args[1:]))
+                break
         if kwargs:
             kwargs = {name: as_operand(name, value) for name, value in kwargs.items()}
         if MODE.special and holds_batched((*args, *kwargs.values())):

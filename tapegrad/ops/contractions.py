@@ -83,7 +83,8 @@ def einsum(subscripts, *operands, optimize=None):
     if not isinstance(subscripts, str):
         subscripts, operands = _with_letters(subscripts, *operands)
     for operand in operands:
-        refuse_masked(operand)
+        if not hasattr(operand, "shape"):
+            refuse_masked(operand)
     text = _explicit(subscripts, tuple(map(rank, operands)))
     inputs, output = text.split("->")
     terms, arrays = inputs.split(","), list(operands)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import enum
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -404,8 +404,12 @@ def array_of(value: Any) -> Any:
 
 
 def refuse_masked(value: Any) -> None:
-    """Raise if a value is a masked array, or an iterator, or a list that contains one."""
-    refuse_iterator(value)
+    """Raise if a value is an iterator, or a masked array or a list that contains one."""
+    kind = type(value)
+    if kind is np.ndarray or kind is float or kind is int:
+        return
+    if hasattr(kind, "__next__"):
+        refuse_iterator(value)
     # NumPy imports the module on first use, perhaps now in another thread
     masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", None)
     if masked is not None and isinstance(value, masked):
@@ -420,7 +424,7 @@ def refuse_masked(value: Any) -> None:
 
 def refuse_iterator(value: Any, name: str = "") -> None:
     """Raise if a value is a generator or another iterator, which NumPy takes for one object."""
-    if isinstance(value, Iterator) and not hasattr(value, "__array__"):
+    if hasattr(type(value), "__next__") and not hasattr(value, "__array__"):
         raise TypeError(
             f"{name and name + ': '}a {type(value).__name__} is no array; make a list of its "
             "items: list(...)"

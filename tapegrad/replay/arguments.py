@@ -18,7 +18,7 @@ from tapegrad.eager.nodes import layout_of
 from tapegrad.eager.tensor import Tensor
 from tapegrad.eager.traced import RecordingError
 from tapegrad.ops.op import refuse_masked
-from tapegrad.pytrees import Build, exact_structure, tree
+from tapegrad.pytrees import Build, exact_structure, path_of, tree
 from tapegrad.random import Generator
 from tapegrad.replay.program import key_of
 
@@ -122,8 +122,9 @@ class Arguments:
                 key.append(kind)
             else:
                 raise TypeError(
-                    f"jit: {what} has type {kind.__name__}; expected arrays, numbers, and lists, "
-                    "tuples and dicts of these: give others as static_argnums or static_argnames"
+                    f"jit: {what}{path_of(leaf, arg) or ''} has type {kind.__name__}; expected "
+                    "arrays, numbers, and lists, tuples and dicts of these: give others as "
+                    "static_argnums or static_argnames"
                 )
             kept.append(leaf)
         self.leaves += kept

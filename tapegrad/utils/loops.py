@@ -14,7 +14,7 @@ from tapegrad.autograd.engine.mutated import saved_arrays
 from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Tensor, wrap
-from tapegrad.pytrees import Build, settings_of, structure, tree
+from tapegrad.pytrees import Build, path_of, settings_of, structure, tree
 from tapegrad.tape.avals import DIFFERENTIABLE
 from tapegrad.tape.layout import LEAF_CLOCK, OWN_SLOT
 from tapegrad.tape.owner import Owner, notes_of
@@ -37,7 +37,8 @@ def leaf_tensors(value: Any, what: str) -> tuple[list[Tensor], Build]:
         found = as_tensor(leaf)
         if found.dtype.kind not in "biufc":
             raise TypeError(
-                f"{what} contains a {type(leaf).__name__}; expected arrays, tensors and numbers"
+                f"{what}{path_of(leaf, value) or ''} contains a {type(leaf).__name__}; expected "
+                "arrays, tensors and numbers"
             )
         tensors.append(found)
     return tensors, build
