@@ -72,12 +72,15 @@ def no_array(ndim: int, dtype: Any) -> str:
         The dtype that is asked for, or None.
     """
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and (
-        is_own_file(frame.f_code.co_filename) or _package(frame) == "numpy"
-    ):
+    of_numpy: list[FrameType] = []
+    while frame and (is_own_file(frame.f_code.co_filename) or _package(frame) == "numpy"):
+        if _package(frame) == "numpy":
+            of_numpy.insert(0, frame)
         frame = frame.f_back
     if frame is None:
         return NO_NUMPY
+    if of_numpy:
+        return f"{NO_NUMPY} {_in_numpy(of_numpy)}"
     if not any(part in frame.f_code.co_filename for part in _PACKAGES):
         return f"{NO_NUMPY} {_in_own_code(frame, ndim, dtype)}"
     package = _package(frame)
@@ -91,6 +94,14 @@ def no_array(ndim: int, dtype: Any) -> str:
 def _package(frame: FrameType) -> str:
     name: str = frame.f_globals.get("__name__") or ""
     return name.partition(".")[0]
+
+
+def _in_numpy(frames: list[FrameType]) -> str:
+    """Return what to write in place of a function of NumPy that is written in Python."""
+    if any(frame.f_locals.get("self") is one for one in (np.r_, np.c_) for frame in frames):
+        return "np.r_ and np.c_ take arrays; for tensors there are tg.r_ and tg.c_."
+    names = [f"{module}.{name}" for frame in frames for module, name in _functions(frame)]
+    return f"{names[0] if names else 'NumPy'} takes arrays: t.detach()."
 
 
 def _in_own_code(frame: FrameType, ndim: int, dtype: Any) -> str:

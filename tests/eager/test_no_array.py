@@ -32,6 +32,13 @@ CONVERSIONS = {
     "np.float32": (lambda t, _: np.float32(t[0]), r"t\.item\(\), float\(t\) or int\(t\)"),
     "slice": (lambda t, _: stored(np.zeros(3), t, np.s_[:]), r"write to tg\.zeros\(shape\), or to"),
     "slices": (lambda _, a: stored(np.zeros((3, 3)), a, np.s_[:3, :3]), r"tg\.array\(array\)"),
+    "np.r_": (lambda t, _: np.r_[t, 0.0], r"for tensors there are tg\.r_ and tg\.c_\."),
+    "np.c_": (lambda t, _: np.c_[t, t], r"for tensors there are tg\.r_ and tg\.c_\."),
+    "np.testing": (
+        lambda t, _: np.testing.assert_allclose(t, X),
+        r"numpy\.testing\.assert_allclose takes arrays: t\.detach\(\)\.",
+    ),
+    "np.vectorize": (lambda t, _: np.vectorize(lambda v: v)(t), r"takes arrays: t\.detach\(\)\."),
     "linalg.cho_solve": (
         lambda t, a: scipy.linalg.cho_solve((a, True), t),
         r"scipy\.linalg\.cho_solve takes arrays; for tensors there is tg\.linalg\.cho_solve\.",
