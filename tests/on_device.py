@@ -24,7 +24,9 @@ LEFT_OUT = {
         TestSaved.test_zeros_only_if_they_are_wanted TestUse.test_differentiated
         TestUse.test_tangents_that_are_missing_are_zeros
         TestValuesAndDerivatives.test_two_levels TestWhatMustNotBeLost.test_results_as_arrays
-        test_a_gradient_that_a_function_leaves_out test_a_tangent_that_is_differentiated
+        test_a_gradient_that_a_function_leaves_out test_a_method_of_tensors_on_an_array
+        test_a_tangent_that_is_differentiated test_arguments_without_history_are_constants
+        test_arrays_as_gradients
         test_beside_differences test_nested test_walks_of_arrays_are_those_of_tensors
         test_what_a_rule_is_told
     """,

@@ -30,7 +30,7 @@ RETURNS = {
 
 
 @pytest.mark.parametrize("name", RETURNS)
-def test_gradients(name):
+def test_arrays_as_gradients(name):
     f = make(save, RETURNS[name]).apply
     expected = np.cos(X)
     x = leaf(X)
