@@ -74,7 +74,7 @@ def _of_tensors(name: str, module: ModuleType, ours: dict[str, Any]) -> Callable
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        return numeric.wrap_result(function(*args, **kwargs))
+        return numeric.wrap_result(function(*args, **kwargs), *args, *kwargs.values())
 
     return call
 

@@ -157,7 +157,7 @@ class Call:
         self.is_nested = False
         self.is_plain = not holds_tensor(args) and not (kwargs and holds_tensor(kwargs))
         # items are what they are in the surrounding code where that gives tensors
-        items_are_values = self.is_plain or MODE.thread.items_are_values
+        items_are_values = self.is_plain or not holds_tensor((args, kwargs or {}), with_views=True)
         self.is_plain &= not MODE.thread.levels
         refuse_traced((args, kwargs or {}), "a derivative is computed inside of the function")
         self.single = isinstance(argnums, int)

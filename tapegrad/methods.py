@@ -18,7 +18,7 @@ from tapegrad.eager.duals import any_dual, carry_tangent
 from tapegrad.eager.fast_path import wants_its_own
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.numeric import FUNCTIONS, REFLECTED, operator
-from tapegrad.eager.tensor import Tensor, wrap
+from tapegrad.eager.tensor import Tensor, has_values, wrap
 from tapegrad.eager.traced import Traced
 from tapegrad.eager.ways_out import no_array
 from tapegrad.ops.composite import COMPOSITES, declarations
@@ -337,7 +337,7 @@ def _copy(self: Tensor) -> Tensor:
 
     In functions of arrays, it is a copy, as of arrays.
     """
-    if MODE.thread.items_are_values:
+    if has_values(self):
         return self.clone()
     if self._own is None or not self.is_leaf:
         return inplace.read_item(self, ...)
@@ -348,7 +348,7 @@ def _copy(self: Tensor) -> Tensor:
 
 def _deepcopy(self: Tensor, memo: dict[int, Any]) -> Tensor:
     """Copy a leaf, as a leaf; in transforms and functions of arrays, copy with the history."""
-    if MODE.thread.items_are_values or MODE.thread.transform is not None:
+    if has_values(self) or MODE.thread.transform is not None:
         memo[id(self)] = copied = self.clone()
         return copied
     if not self.is_leaf:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.eager.tensor import Tensor
+from tapegrad.eager.tensor import Tensor, has_values
 
 CONTAINERS = (list, tuple, dict)
 NAMESPACE = "tapegrad"
@@ -243,15 +243,19 @@ def _is_registered(value: Any) -> bool:
     return optree is not None and not optree.tree_is_leaf(value, namespace=NAMESPACE)
 
 
-def holds_tensor(value: Any) -> bool:
-    """Whether some arguments are tensors or contain one."""
+def holds_tensor(value: Any, with_views: bool = False) -> bool:
+    """Whether some arguments are tensors or contain one; or one whose items are views."""
     items = value.values() if isinstance(value, dict) else value
     for item in items:
         kind = type(item)
         if kind is np.ndarray or kind is float:
             continue
-        if isinstance(item, Tensor) or (isinstance(item, CONTAINERS) and holds_tensor(item)):
-            return True
-        if _is_inner(item) and holds_tensor(tree(item, "")[0]):
+        if isinstance(item, Tensor):
+            if not with_views or not has_values(item):
+                return True
+        elif isinstance(item, CONTAINERS):
+            if holds_tensor(item, with_views):
+                return True
+        elif _is_inner(item) and holds_tensor(tree(item, "")[0], with_views):
             return True
     return False

@@ -16,7 +16,15 @@ from tapegrad.eager.devices import from_dlpack as from_dlpack_of_device
 from tapegrad.eager.devices import shared, to_device
 from tapegrad.eager.dispatch import holds_tracked, operand, passive, unwrap
 from tapegrad.eager.modes import MODE
-from tapegrad.eager.tensor import Tensor, wrap
+from tapegrad.eager.tensor import (
+    NUMBERS_ONLY,
+    OF_NUMBERS,
+    Origin,
+    Tensor,
+    meta_of_result,
+    origin_of,
+    wrap,
+)
 from tapegrad.eager.traced import Traced, refuse_traced
 from tapegrad.eager.traced_calls import made_inside
 from tapegrad.ops.rearranging import rearranged
@@ -52,8 +60,11 @@ def tensor(data: Any, dtype: Any = None, requires_grad: bool = False, device: An
         if data._is_tracked or type(data) is Traced:
             _leave_history(data, requires_grad)
         made = array(data.detach(), dtype, device=device)
-        return made.requires_grad_() if requires_grad else made
-    return array(data, dtype, requires_grad, device)
+    else:
+        made = array(data, dtype, device=device)
+    if type(made._meta) is Origin:
+        made._meta = None
+    return made.requires_grad_() if requires_grad else made
 
 
 def _leave_history(data: Tensor, requires_grad: bool) -> None:
@@ -92,17 +103,20 @@ def array(data: Any, dtype: Any = None, requires_grad: bool = False, device: Any
     elif is_of_device(data):
         result = passive(as_tensor(data, dtype)._a.copy())
     else:
-        result = _made(np.array(unwrap(data), dtype=dtype, order="C", subok=False))
+        result = _made(np.array(unwrap(data), dtype=dtype, order="C", subok=False), data)
     if device is not None:
         result = to_device(result, device)
     return result.requires_grad_() if requires_grad and not result.requires_grad else result
 
 
-def _made(array: Array) -> Tensor:
-    """Return a tensor for a new array."""
+def _made(array: Array, *data: Any) -> Tensor:
+    """Return a tensor for a new array that is made of data, or of numbers."""
     if MODE.special and MODE.thread.trace is not None and type(array) is np.ndarray:
         return made_inside(array)
-    return passive(array)
+    result = passive(array)
+    if result._meta is None:
+        result._meta = NUMBERS_ONLY if origin_of(data) == OF_NUMBERS else meta_of_result(*data)
+    return result
 
 
 def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
@@ -130,6 +144,23 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
     if is_of_device(data):
         return as_tensor(passive(data) if type(data) is DeviceArray else shared(data), dtype)
     return passive(np.asarray(unwrap(data), dtype=dtype))
+
+
+def asarray(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
+    """Make a tensor that shares the memory of data if possible, as `as_tensor` does.
+
+    Items of the tensor of an array are numbers, as those of the array are. (Those of
+    ``as_tensor(data)`` are views, as PyTorch's.)
+
+    Parameters
+    ----------
+    data, dtype, device
+        As for `as_tensor`.
+    """
+    found = as_tensor(data, dtype, device)
+    if found is not data and found._meta is None and found._own is None:
+        found._meta = meta_of_result(data)
+    return found
 
 
 def is_of_device(data: Any) -> bool:
@@ -233,7 +264,9 @@ def linspace(
     if not are_on_device and not holds_tracked([start, stop]):
         ends: tuple[Any, Any] = unwrap(start), unwrap(stop)
         found, step = np.linspace(*ends, num, endpoint, retstep=True, dtype=dtype, axis=axis)
-        made = tensor(found, requires_grad=requires_grad, device=device)
+        made = array(found, requires_grad=requires_grad, device=device)
+        if type(made._meta) is Origin:
+            made._meta = meta_of_result(start, stop)
         return (made, step) if retstep else made
     if device is not None:
         start, stop = as_tensor(start, device=device), as_tensor(stop, device=device)
@@ -289,4 +322,4 @@ CREATION: dict[str, Any] = {
 CREATION |= {"r_": Brackets(np.r_), "c_": Brackets(np.c_)}
 CREATION |= {"tensor": tensor, "array": array, "as_tensor": as_tensor, "from_dlpack": from_dlpack}
 CREATION["linspace"] = linspace
-CREATION["asarray"] = as_tensor
+CREATION["asarray"] = asarray

@@ -26,7 +26,7 @@ from tapegrad.eager.frames import (
 )
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.saved_values import check_savable
-from tapegrad.eager.tensor import Meta, Tensor, wrap
+from tapegrad.eager.tensor import Meta, Tensor, meta_of_result, wrap
 from tapegrad.eager.traced import Traced, holds_traced
 from tapegrad.kernels.pool import pooled_if_large
 from tapegrad.kernels.structs import address_of
@@ -102,9 +102,17 @@ def same_device(*values: Any) -> None:
             )
 
 
-def passive(z: Array) -> Tensor:
-    """Return an unrecorded result, marked as an inference tensor in inference mode."""
-    return wrap(z, None, bool(MODE.special) and MODE.thread.inference)
+def passive(z: Array, *operands: Any) -> Tensor:
+    """Return an unrecorded result, marked as an inference tensor in inference mode.
+
+    It is made of the operands; without these, it is what the user has made.
+    """
+    result = wrap(z)
+    if operands:
+        result._meta = meta_of_result(*operands)
+    if MODE.special and MODE.thread.inference:
+        result.ensure_meta().inference = True
+    return result
 
 
 def _of_inference(values: Iterable[Any]) -> bool:
@@ -135,7 +143,7 @@ def apply_op(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     bound.update(zip(op.arguments, values, strict=True))
     is_recorded = any(map(owner_of, values)) and z.dtype.kind not in "biu" and MODE.recording
     if not is_recorded or (MODE.special and op is not positive and _of_inference(values)):
-        result = passive(z)
+        result = passive(z, *values)
     else:
         check_differentiable(op.name, z.dtype)
         if needs_frame(op, z, values) or (op.saved and any_dual(values)):
@@ -172,7 +180,7 @@ def apply_view(op: View, x: Any, parameters: dict[str, Any]) -> Tensor:
     if type(x) is not Tensor:
         x = operand(x)
         if not isinstance(x, Tensor):
-            return passive(as_array(op.function(x, **parameters)))
+            return passive(as_array(op.function(x, **parameters)), x)
         if type(x) is Batched:
             return batched_calls.apply(op, {"x": x, **parameters})
         if type(x) is Traced:
@@ -308,6 +316,8 @@ def _note_view(result: Tensor, source: Tensor, op: View, parameters: dict[str, A
     """Note that a tensor is a view of another one if they share memory."""
     shown, base_array = result._a.base, source._a
     if shown is None or (shown is not base_array and shown is not base_array.base):
+        if result._own is None and source._meta is not None:
+            result._meta = meta_of_result(source)
         if MODE.special and MODE.thread.inference:
             result.ensure_meta().inference = True
         return
@@ -367,7 +377,7 @@ def apply_opaque(op: ArrayOp, bound: dict[str, Any]) -> Any:
     if z.base is not None:  # possibly a view, which would not be tracked
         z = z.copy()
     if not record or z.dtype.kind in "biu":
-        result = passive(z)
+        result = passive(z, *bound.values())
         if MODE.special and MODE.thread.dual is not None:
             add_tangent(op, bound, result)
         return result
@@ -383,7 +393,7 @@ def _apply_several(
     made = getattr(out, "_make", tuple)  # keeps named tuples
     is_dual = bool(MODE.special) and MODE.thread.dual is not None
     if not record:
-        tensors = tuple(passive(z) for z in results)
+        tensors = tuple(passive(z, *bound.values()) for z in results)
         if is_dual:
             add_tangent(active.op, bound, tensors)
         return made(tensors)

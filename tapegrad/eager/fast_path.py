@@ -23,6 +23,7 @@ from tapegrad.eager.dispatch import (
     apply_opaque,
     apply_view,
     axes_mask,
+    passive,
     same_device,
 )
 from tapegrad.eager.duals import apply_to_duals
@@ -35,7 +36,7 @@ from tapegrad.eager.modes import (
     MODE,
     RECORD_OP,
 )
-from tapegrad.eager.tensor import Tensor, wrap
+from tapegrad.eager.tensor import ARRAYS_ONLY, Tensor, meta_of_result
 from tapegrad.kernels.pool import LEAST, pooled, pooled_if_large
 from tapegrad.ops.array_kinds import ArrayOp
 from tapegrad.ops.kinds import COMPILED_FROM, Elementwise, Reduction, SweptOp, View
@@ -63,9 +64,25 @@ return result
 _PASSIVE = """
 result = Tensor()
 result._a = z
-result._own = result._meta = None
+result._own = None
+{origin}
 return result
 """
+# What it is made of: an operand that is no tensor is its own array.
+_ORIGIN = {
+    1: """
+meta = ARRAYS_ONLY if a_x is x else x._meta
+result._meta = meta if meta is None or meta is ARRAYS_ONLY else meta_of_result(x)
+""",
+    2: """
+meta = ARRAYS_ONLY if a_x is x else x._meta
+if meta is not None:
+    other = ARRAYS_ONLY if a_y is y else y._meta
+    if meta is not ARRAYS_ONLY or other is not ARRAYS_ONLY:
+        meta = None if other is None else meta_of_result(x, y)
+result._meta = meta
+""",
+}
 
 _AS_ARRAY = """
 if type(z) is not ndarray:
@@ -136,7 +153,7 @@ def function(x, y, out=None, where=True):
                 a_y = number(y, a_x.dtype)
                 z = {passive_number}
                 {as_array}
-                {passive}
+                {passive_x}
     if out is None and where is True:
         return general(x, y)
     return apply_with_out(OP, (x, y), out, where)
@@ -170,7 +187,7 @@ def general({arguments}):
     z = forward({operands}) {pooled}
     {as_array}
     if inference:
-        return wrap(z, None, True)
+        return passive(z, {arguments})
     if action == COMPUTE_ONLY or {untracked}:
         {passive}
     dtype = z.dtype
@@ -310,6 +327,7 @@ def _execute(op: SweptOp) -> dict[str, Any]:
     """Return the namespace of the specialised functions of an op."""
     scope: dict[str, Any] = {
         "ADD_TANGENTS": ADD_TANGENTS,
+        "ARRAYS_ONLY": ARRAYS_ONLY,
         "BOOL": np.dtype(bool),
         "CHECK_SWITCHES": CHECK_SWITCHES,
         "CODE": op.code,
@@ -339,13 +357,14 @@ def _execute(op: SweptOp) -> dict[str, Any]:
         "avals": AVALS.ids,
         "axes_mask": _known_mask,
         "forward": op.forward,
+        "meta_of_result": meta_of_result,
         "ndarray": np.ndarray,
         "is_left": refuse_masked,
+        "passive": passive,
         "same_device": same_device,
         "number": number,
         "pooled": pooled,
         "pooled_if_large": pooled_if_large,
-        "wrap": wrap,
     }
     if isinstance(op, Elementwise):
         scope["compiled"] = op.compiled
@@ -440,6 +459,14 @@ def _compile(pattern: _Pattern) -> CodeType:
     return compile(source, filename, "exec")
 
 
+def _passive_source(names: tuple[str, ...]) -> str:
+    """Return source that returns `z` without a record."""
+    origin = f"result._meta = meta_of_result({', '.join(names)})"
+    if names in (("x",), ("x", "y")):
+        origin = _ORIGIN[len(names)]
+    return _fill(_PASSIVE, origin=origin)
+
+
 def _fill(template: str, **parts: str) -> str:
     """Fill a template; multi-line parts are indented like their placeholders."""
     lines = []
@@ -513,7 +540,7 @@ def _elementwise_source(pattern: _Pattern) -> str:
             _UNWRAP.strip("\n").format(n=n, arguments=", ".join(names)) for n in names
         ),
         untracked=" and ".join(f"own_{n} is None" for n in pattern.differentiable),
-        passive=_PASSIVE,
+        passive=_passive_source(names),
         as_array=_AS_ARRAY.format(arguments=", ".join(names)),
         convert="\n".join(_CONVERT.strip("\n").format(n=n) for n in names),
         uniform=" and ".join(uniform),
@@ -535,7 +562,8 @@ def _elementwise_source(pattern: _Pattern) -> str:
         forward_number=f"compute({inputs}) {_POOLED.format('compute', inputs)}",
         passive_number=f"compute({inputs}) {_PASSIVE_POOLED.format('compute', inputs)}",
         as_array=_AS_ARRAY.format(arguments=", ".join(names)),
-        passive=_PASSIVE,
+        passive=_passive_source(names),
+        passive_x=_passive_source(names[:1]),
         record=_record_source(pattern, names),
         record_x=_record_source(pattern, ("x",)),
         record_y=_record_source(pattern, names[1:]),
@@ -546,7 +574,7 @@ def _reduction_source(pattern: _Pattern) -> str:
     return _fill(
         _REDUCTION,
         as_array=_AS_ARRAY.format(arguments="x"),
-        passive=_PASSIVE,
+        passive=_passive_source(("x",)),
         extras="\n".join(f"a_{name} = extras['{name}'](a_x, z, axis)" for name in pattern.extras),
         record=_record_source(pattern, ("x",), y="mask"),
     )

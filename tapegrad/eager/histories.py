@@ -117,7 +117,7 @@ def spoil(changes: Iterable[tuple[Tensor, Iterable[Owner | None]]], what: str) -
             notes = notes_of(own)
             if notes is not None and notes.retains is not None and notes.retains() is tensor:
                 notes.retains = None
-        if meta is not None:
+        if meta is not None and meta.retains_grad:
             meta.retains_grad = False
         tensor._own = append_record(FRAMED, AVALS.of(tensor._a), found, frame, False)
 

@@ -15,11 +15,28 @@ import numpy as np
 from tapegrad.cuda.array import Array, as_array, device_of, is_array
 from tapegrad.eager import batched_indices, traced, traced_calls, traced_writes
 from tapegrad.eager.batched import Batched, BatchError, holds_batched
-from tapegrad.eager.dispatch import apply_op, apply_opaque, apply_view, operand, owner_of, unwrap
+from tapegrad.eager.dispatch import (
+    apply_op,
+    apply_opaque,
+    apply_view,
+    operand,
+    owner_of,
+    passive,
+    unwrap,
+)
 from tapegrad.eager.duals import any_dual, carry_tangent, is_dual, tangent_of, tangent_to_write
 from tapegrad.eager.histories import FUNCTION_VIEW, clarified, histories_after, record_unrun, store
 from tapegrad.eager.modes import MODE
-from tapegrad.eager.tensor import Meta, Tensor, wrap
+from tapegrad.eager.tensor import (
+    ITEM,
+    OF_NUMBERS,
+    Meta,
+    Tensor,
+    has_values,
+    meta_of_result,
+    origin_of,
+    wrap,
+)
 from tapegrad.ops import indexing, piecewise
 from tapegrad.ops.batching import place_of_batch, shifted_index
 from tapegrad.ops.composite import Composite
@@ -40,6 +57,11 @@ def check_writable(target: Tensor, what: str, *values: Any) -> None:
     if not isinstance(target, Tensor):
         raise TypeError(f"{what}: the target is a {type(target).__name__}, not a Tensor")
     meta = target.meta()
+    if meta is ITEM:
+        raise TypeError(
+            f"{what}: an item of what is made of arrays is a number, as in NumPy, and has no "
+            "memory to write to: assign to it, y[0] = value, or take a view, y[0, ...]"
+        )
     if meta is not None and meta.inference and not MODE.thread.inference:
         raise RuntimeError(
             "Inplace update to inference tensor outside InferenceMode is not allowed. You can make "
@@ -190,6 +212,7 @@ def _read_only(array: Array, what: str) -> str:
 def _overwrite(target: Tensor, value: Any, what: str, keep: bool) -> Tensor:
     """Do what `write` does, without `check_writable`."""
     value = operand(value)
+    _adopt_origin(target, value)
     value, array = _beside(target, value)
     if array.shape != target._a.shape or array.dtype != target._a.dtype:
         _check_fit(array, target._a, what)
@@ -222,6 +245,19 @@ def _overwrite(target: Tensor, value: Any, what: str, keep: bool) -> Tensor:
     return target
 
 
+def _adopt_origin(target: Tensor, value: Any) -> None:
+    """Note that a tensor made of numbers, such as zeros, is made of what is written to it."""
+    meta = target._meta
+    if meta is None:
+        return
+    base = target if meta.base is None else meta.base
+    known = base._meta
+    if known is not None and known.origin == OF_NUMBERS:
+        origin = origin_of(value)
+        if origin != OF_NUMBERS:
+            base.ensure_meta().origin = origin
+
+
 def _tangent_or_zero(value: Any) -> Any:
     found = tangent_of(value)
     return 0.0 if found is None else found
@@ -248,6 +284,7 @@ def assign_item(target: Tensor, index: Any, value: Any) -> None:
     check_writable(target, "item assignment", value)
     index = unwrap_index(index)
     value = operand(value)
+    _adopt_origin(target, value)
     value, array = _beside(target, value)
     has_tangent = any_dual((target, value))
     if has_tangent:
@@ -325,7 +362,7 @@ def read_item(source: Tensor, index: Any) -> Tensor:
         if MODE.special and holds_batched((index,)):
             return batched_indices.read_item(source, index)
         index = unwrap_index(index)
-        if MODE.thread.items_are_values:
+        if has_values(source):
             index = with_numbers(index)
     if indexing.is_basic(index):
         found = apply_view(getitem, source, {"index": index})
@@ -335,11 +372,15 @@ def read_item(source: Tensor, index: Any) -> Tensor:
 
 def item_of(view: Tensor) -> Tensor:
     """Return what ``x[k]`` is: a view, or a value where items are values."""
-    if not MODE.thread.items_are_values:
+    if not has_values(view):
         return view
     if type(view) is traced.Traced:
         return view._trace.tensor(view._node)
-    return _copy_of(view)
+    item = _copy_of(view)
+    if type(item) is Tensor and item._meta is None:
+        is_view = view._meta is not None and view._meta.base is not None
+        item._meta = ITEM if is_view else meta_of_result(view)
+    return item
 
 
 def with_numbers(index: Any) -> Any:
@@ -351,7 +392,7 @@ def with_numbers(index: Any) -> Any:
 
 def is_value(target: Tensor) -> bool:
     """Whether ``target += 1`` gives the name another value, as for NumPy's numbers."""
-    if target.shape or not MODE.thread.items_are_values:
+    if target.shape or not has_values(target):
         return False
     if type(target) is traced.Traced:
         while target._base is not None:
@@ -390,7 +431,7 @@ def apply_with_out(op: Op, args: tuple[Any, ...], out: Any, where: Any) -> Tenso
                 "detach() the inputs"
             )
         np.copyto(out, result._a, where=unwrap(where), casting="same_kind")
-        return wrap(out)
+        return passive(out, out)
     if where is not True:
         result = apply_op(piecewise.where, (where, result, _copy_of(out)), {})
     if result.shape != out.shape:

@@ -21,7 +21,7 @@ from tapegrad.eager.dispatch import operand, unwrap
 from tapegrad.eager.fast_path import function_of, operator_of, wants_its_own
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.nodes import OfTensors
-from tapegrad.eager.tensor import Tensor, wrap
+from tapegrad.eager.tensor import Tensor, has_values, meta_of_result, wrap
 from tapegrad.eager.traced import NotRecordedError, RecordingError, UnknownLayoutError, holds_traced
 from tapegrad.eager.traced_calls import call
 from tapegrad.ops import (  # noqa: F401 (importing them fills the table)
@@ -63,14 +63,16 @@ PASSIVE = [
 ]  # fmt: skip
 
 
-def wrap_result(result: Any) -> Any:
-    """Return a result of NumPy with tensors in place of its arrays."""
+def wrap_result(result: Any, *operands: Any) -> Any:
+    """Return a result of NumPy for some operands, with tensors in place of its arrays."""
     if is_array(result) or isinstance(result, np.generic):
-        return wrap(as_array(result))
+        made = wrap(as_array(result))
+        made._meta = meta_of_result(*operands)
+        return made
     if type(result) in (list, tuple):
-        return type(result)(wrap_result(item) for item in result)
+        return type(result)(wrap_result(item, *operands) for item in result)
     if hasattr(result, "_fields"):
-        return type(result)(*map(wrap_result, result))
+        return type(result)(*(wrap_result(item, *operands) for item in result))
     return result
 
 
@@ -99,7 +101,7 @@ def _composite_function(composite: Composite) -> Callable[..., Any]:
             elif not is_weak and not is_list:
                 first = operand(first)
                 if not (isinstance(first, Tensor) or is_array(first)):
-                    first = wrap(np.asarray(first))
+                    first = wrap_result(np.asarray(first), first)
                 args = (first, *args[1:])
         for arg in args[1:]:
             if type(arg) is list or type(arg) is tuple:
@@ -113,16 +115,23 @@ def _composite_function(composite: Composite) -> Callable[..., Any]:
         elif MODE.special and MODE.thread.trace is not None:
             result = _traced_composite(composite, args, kwargs)
         else:
-            result = wrap_result(body(*args, **kwargs))
-        if MODE.thread.items_are_values:
+            result = wrap_result(body(*args, **kwargs), *args)
+        if MODE.thread.items_are_values or _is_of_arrays(result):
             result = _with_values(composite, result)
         if composite.gives_views:
             for k, view in enumerate(result):
-                if view.meta() is not None:
+                if view.meta() is not None and view.meta().base is not None:
                     view.meta().one_of_several = composite.name.title().replace("_", ""), k
         return result
 
     return function
+
+
+def _is_of_arrays(result: Any) -> bool:
+    """Whether a result, or the first of several, is a tensor that is made of arrays."""
+    if type(result) in (list, tuple):
+        return bool(result) and _is_of_arrays(result[0])
+    return type(result) is Tensor and has_values(result)
 
 
 def _with_values(composite: Composite, result: Any) -> Any:
@@ -156,7 +165,8 @@ def _passive_function(name: str, module: Any = np) -> Callable[..., Any]:
         if MODE.special and MODE.thread.trace is not None:
             if holds_traced((*args, *kwargs.values())):
                 return call(name, compute, args, kwargs)
-        return wrap_result(compute(*map(unwrap, args), **{k: unwrap(v) for k, v in kwargs.items()}))
+        found = compute(*map(unwrap, args), **{k: unwrap(v) for k, v in kwargs.items()})
+        return wrap_result(found, *args, *kwargs.values())
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"{module.__name__}.{name} on tensors; the result is not differentiable."

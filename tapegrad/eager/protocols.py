@@ -147,7 +147,7 @@ def array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: A
         raise _refuse(what, remedy)
     plain = {key: unwrap(v) for key, v in kwargs.items() if key != "out"}
     if not outs:
-        return wrap_result(getattr(ufunc, method)(*map(unwrap, inputs), **plain))
+        return wrap_result(getattr(ufunc, method)(*map(unwrap, inputs), **plain), *inputs)
     what = f"numpy.{ufunc.__name__} with `out`"
     if "where" in kwargs and _requires_grad(outs):
         raise _refuse(what + " and `where`", "the elements that stay would lose their history")
@@ -159,7 +159,7 @@ def array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: A
     if len(outs) == 1:
         return outs[0]
     return tuple(
-        wrap_result(result) if out is None else out
+        wrap_result(result, *inputs) if out is None else out
         for out, result in zip(outs, results, strict=True)
     )
 
@@ -259,7 +259,8 @@ def _call_plain(func: Any, what: str, args: Any, kwargs: Any) -> Any:
         return target if "out" in kwargs else None
     try:
         named = dict(zip(kwargs, _read_only(kwargs.values()), strict=True))
-        return wrap_result(_own_memory(func(*_read_only(args), **named)))
+        found = _own_memory(func(*_read_only(args), **named))
+        return wrap_result(found, *args, *kwargs.values())
     except ValueError as error:
         if "read-only" in str(error):
             raise TypeError(
@@ -329,7 +330,7 @@ def _put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
 def _bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
     index = np.asarray(unwrap(x))
     if not _requires_grad((weights,)):
-        return wrap_result(np.bincount(index, unwrap(weights), minlength))
+        return wrap_result(np.bincount(index, unwrap(weights), minlength), x, weights)
     size = np.bincount(index, None, minlength).size  # checks the indices
     if np.shape(weights) != index.shape:
         raise ValueError(f"bincount: weights of shape {weights.shape} for shape {index.shape}")

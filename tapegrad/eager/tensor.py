@@ -30,6 +30,11 @@ NO_NUMPY_DUAL = (
 )
 
 
+# What a tensor is made of: numbers only, arrays, or tensors that the user made. Items of what is
+# made of arrays are values, as NumPy's are; those of others are views, as PyTorch's.
+OF_NUMBERS, OF_ARRAYS, OF_TENSORS = range(3)
+
+
 class Meta:
     """Attributes that few tensors have: a gradient, hooks, the base of a view.
 
@@ -53,6 +58,7 @@ class Meta:
     views: list[weakref.ref[Tensor]] | None = None  # views of this tensor
     tangent: Any = None  # in forward mode: its tangent (`tapegrad.eager.duals.Tangent`), ...
     tangent_steps: tuple[Any, ...] = ()  # ... or that of which it is a view by these view ops
+    origin = OF_TENSORS  # what it is made of, unless it is a view
 
     def variable(self, own: Owner) -> Tensor:
         """Return the leaf, recreated if its tensor was deleted."""
@@ -71,6 +77,21 @@ class Meta:
         elif len(self.views) > 8 and len(self.views) & (len(self.views) - 1) == 0:
             self.views = [known for known in self.views if known() is not None]
         self.views.append(weakref.ref(view))
+
+
+class Origin(Meta):
+    """The meta of all tensors of one origin that have no other rare attributes; never changed."""
+
+    def __init__(self, origin: int) -> None:
+        self.__dict__["origin"] = origin
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AssertionError(f"{name} would be set for all tensors of one origin")
+
+
+NUMBERS_ONLY = Origin(OF_NUMBERS)
+ARRAYS_ONLY = Origin(OF_ARRAYS)
+ITEM = Origin(OF_ARRAYS)  # of a copy of an item, which stands for a number
 
 
 class Tensor(Methods):
@@ -198,6 +219,10 @@ class Tensor(Methods):
         found = self._meta
         if found is None:
             found = self._meta = Meta()
+        elif type(found) is Origin:
+            origin, found = found.origin, Meta()
+            found.origin = origin
+            self._meta = found
         return found
 
     @property
@@ -269,7 +294,7 @@ class Tensor(Methods):
             )
         if meta.inference:
             MODE.note_inference_leaf(meta)
-        meta.leaf, meta.array = weakref.ref(self), self._a
+        meta.leaf, meta.array, meta.origin = weakref.ref(self), self._a, OF_TENSORS
         own = TAPE.new_leaf(AVALS.of(self._a), meta)
         if meta.notes is not None:  # from when it was a leaf before
             take_notes(own, meta.notes)
@@ -373,3 +398,35 @@ def wrap(array: Array, own: Owner | None = None, inference: bool = False) -> Ten
     if inference:
         tensor.ensure_meta().inference = True
     return tensor
+
+
+_OF_NUMBERS = frozenset([bool, int, float, complex, str, type(None), slice])
+
+
+def origin_of(value: Any) -> int:
+    """Return what a value is made of; arrays may be in lists and tuples."""
+    if isinstance(value, Tensor):
+        meta = value._meta
+        if meta is not None and meta.base is not None:
+            meta = meta.base._meta
+        return OF_TENSORS if meta is None or value._own is not None else meta.origin
+    if type(value) in (list, tuple):
+        return max(map(origin_of, value), default=OF_NUMBERS)
+    return OF_NUMBERS if type(value) in _OF_NUMBERS else OF_ARRAYS
+
+
+def meta_of_result(*operands: Any) -> Meta | None:
+    """Return the meta of a result that is not recorded; without tensors, numbers are arrays."""
+    origin = max(map(origin_of, operands), default=OF_ARRAYS)
+    if origin == OF_TENSORS:
+        return None
+    if origin == OF_NUMBERS and any(isinstance(value, Tensor) for value in operands):
+        return NUMBERS_ONLY
+    return ARRAYS_ONLY
+
+
+def has_values(tensor: Tensor) -> bool:
+    """Whether the items of a tensor are values, as NumPy's are."""
+    if MODE.thread.items_are_values:
+        return True
+    return tensor._meta is not None and origin_of(tensor) == OF_ARRAYS

@@ -253,7 +253,7 @@ class _Batch:
                 if place is not None
             ]
         # items are what they are in the surrounding code where that gives tensors
-        are_values = MODE.thread.items_are_values or not holds_tensor(args)
+        are_values = not holds_tensor(args, with_views=True)
         self._called = MODE.with_items(are_values, f)
         if not sizes:
             raise ValueError(f"{name}: at least one argument needs an axis of items (in_dims)")

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from tapegrad.eager.batched import Batched
-from tapegrad.eager.modes import MODE
 from tapegrad.eager.nodes import layout_of
-from tapegrad.eager.tensor import Tensor
+from tapegrad.eager.tensor import Tensor, has_values
 from tapegrad.eager.traced import RecordingError
 from tapegrad.ops.op import refuse_masked
 from tapegrad.pytrees import Build, exact_structure, path_of, tree
@@ -78,7 +77,9 @@ class Arguments:
             key.append(name)
             self._add(arg, name in static_argnames, key, f"argument {name!r}")
         self.has_tensors = any(isinstance(leaf, Tensor) for leaf in self.leaves)
-        self.items_are_values = not self.has_tensors or MODE.thread.items_are_values
+        self.items_are_values = not self.has_tensors or all(
+            has_values(leaf) for leaf in self.leaves if isinstance(leaf, Tensor)
+        )
         key.append(self.items_are_values)
         self.key = tuple(key)
 

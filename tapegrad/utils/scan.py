@@ -124,7 +124,7 @@ def checkpoint_scan(
         )
     is_plain = not holds_tensor([state, *args])
     if not is_compiled(step):  # which computes with arrays
-        step = MODE.with_items(is_plain or MODE.thread.items_are_values, step)
+        step = MODE.with_items(not holds_tensor([state, *args], with_views=True), step)
     loop = Loop(step, state, args)
     if MODE.thread.dual is not None:  # tangents follow the steps
         found = loop.state

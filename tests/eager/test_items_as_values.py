@@ -339,3 +339,71 @@ def test_functions_of_tensors_in_functions_of_arrays():
         t = tg.tensor(X)
     found = inner(t)  # y[1] is a view here, which the write to it changes
     np.testing.assert_array_equal(found.numpy(), swapped(t).numpy())
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_what_is_made_of_arrays(name):
+    """Arrays that tg functions return have NumPy's items without a transform, too."""
+    f = FUNCTIONS[name]
+    np.testing.assert_allclose(f(tg.maximum(X, X)), f(X), rtol=1e-14)
+    with tg.no_grad():
+        np.testing.assert_allclose(f(tg.array(X)), f(X), rtol=1e-14)
+
+
+MADE = {
+    "an op": (lambda: tg.maximum(X, X), False),
+    "of a tensor": (lambda: tg.maximum(tg.tensor(X), X), True),
+    "of both": (lambda: tg.tensor(X) * tg.asarray(X), True),
+    "of numbers": (lambda: tg.stack([tg.sin(0.5), tg.cos(0.5)]), False),
+    "a composite": (lambda: tg.roll(X, 1), False),
+    "no derivative": (lambda: tg.argsort(X), False),
+    "a list": (lambda: tg.array([X[0], X[1]]), False),
+    "array": (lambda: tg.array(X), False),
+    "asarray": (lambda: tg.asarray(X.copy()), False),
+    "as_tensor": (lambda: tg.as_tensor(X.copy()), True),
+    "tensor": (lambda: tg.tensor([1.0, 2.0]), True),
+    "zeros": (lambda: tg.zeros(2), True),
+    "zeros times two": (lambda: tg.zeros(2) * 2.0, True),
+    "zeros and an array": (lambda: tg.zeros(3) + X, False),
+    "zeros and a tensor": (lambda: tg.zeros(3) + tg.tensor(X), True),
+    "a view": (lambda: tg.maximum(X, X)[::-1], False),
+    "of inference mode": (lambda: tg.inference_mode()(tg.maximum)(X, X), False),
+    "a leaf": (lambda: tg.array(X).requires_grad_() * 1.0, True),
+    "linspace": (lambda: tg.linspace(X[0], X[1], 3), False),
+    "recorded": (lambda: tg.jit(lambda y: y[0] + 0.0 * y)(tg.tensor(X)), True),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_what_it_is_made_of_decides(name):
+    make, are_views = MADE[name]
+    y = make()
+    before = y[0].item()
+    with tg.inference_mode(y.is_inference()):
+        kept = y[0]
+        kept += 1
+        assert y[0].item() == before + are_views
+        if are_views:
+            y[0].add_(1)
+            assert y[0].item() == before + 2
+        else:
+            for write in (lambda: y[0].add_(1), lambda: np.add(1, 1, out=y[0])):
+                with pytest.raises(TypeError, match="is a number, as in NumPy"):
+                    write()
+
+
+@pytest.mark.parametrize("value", [X, tg.maximum(X, X), X[0], tg.sum(X)])
+def test_zeros_become_what_is_written_to_them(value):
+    y = tg.zeros(3)
+    part = y[:2]
+    y[...] = value
+    for shown in (y, part):
+        before = shown[0].item()
+        kept = shown[0]
+        kept *= 2.0
+        assert shown[0].item() == before
+    z = tg.zeros(3)
+    z += tg.tensor(X)
+    kept = z[0]
+    kept *= 2.0
+    assert z[0].item() == 2.0

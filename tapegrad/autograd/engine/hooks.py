@@ -100,7 +100,7 @@ def detach_(self: Tensor) -> Tensor:
             "Can't detach views in-place. Use detach() instead: the base would keep its history."
         )
     self._own = None
-    if meta is not None:
+    if meta is not None and meta.tangent is not None:
         meta.tangent = None
     return self
 
