@@ -20,6 +20,7 @@ import linecache
 import os
 import sys
 import types
+import weakref
 from collections.abc import Callable
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -249,10 +250,38 @@ def execute(key: str, source: str, name: str) -> dict[str, Any]:
     """
     module = types.ModuleType(f"tapegrad_generated_{key}")
     filename = f"<tapegrad {name} {key}>"
-    linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
+    register(module, filename, source)
     exec(compile(source, filename, "exec"), module.__dict__)
-    sys.modules[module.__name__] = module
     return module.__dict__
+
+
+class _Life:
+    """What only the namespace of a module holds."""
+
+
+def register(module: types.ModuleType, filename: str, text: str) -> None:
+    """Show a generated module to debuggers, and to numba, as long as its namespace is in use.
+
+    numba asks for the modules that code was compiled in by name; what it gets is empty.
+    """
+    _list(module, sys.modules, module.__name__, types.ModuleType(module.__name__))
+    show(module, filename, text)
+
+
+def show(module: types.ModuleType, filename: str, text: str) -> None:
+    """Show the text of a generated module to debuggers as long as its namespace is in use."""
+    _list(module, linecache.cache, filename, (len(text), None, text.splitlines(True), filename))
+
+
+def _list(module: types.ModuleType, table: dict[str, Any], name: str, value: Any) -> None:
+    table[name] = value
+    life = module.__dict__.setdefault("__life__", _Life())
+    weakref.finalize(life, _forget, table, name, value).atexit = False
+
+
+def _forget(table: dict[str, Any], name: str, value: Any) -> None:
+    if table.get(name) is value:  # no other one of this name
+        del table[name]
 
 
 def _load_object(content: bytes) -> int:

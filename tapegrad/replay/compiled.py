@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import linecache
+import itertools
 import math
 import sys
+import types
 from collections.abc import Sequence
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -14,6 +16,7 @@ from tapegrad.eager.modes import MODE
 from tapegrad.eager.saved_values import check_savable
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.forks import process_lock
+from tapegrad.kernels import native
 from tapegrad.replay.forms import FLOATS
 from tapegrad.replay.helpers import checked_index, checked_indices, largest
 from tapegrad.replay.program import Program, depending
@@ -176,7 +179,11 @@ def value_of(function: Any) -> Any:
 
 
 _compiled = njit(error_model="numpy")
-_functions: dict[str, Any] = {}  # compiled functions by their texts
+_MOST = 256  # functions that are kept although no recording has them, such as those of a loop
+# compiled functions by their texts: those in use, and the last ones, in the order of their use
+_functions: WeakValueDictionary[str, Any] = WeakValueDictionary()
+_last: dict[str, Any] = {}
+_numbers = itertools.count()
 _lock = process_lock()
 
 
@@ -185,21 +192,25 @@ def compiled_text(text: str) -> Any:
     with _lock:
         found = _functions.get(text)
         if found is None:
-            filename = f"<tapegrad jit {len(_functions)}>"
-            linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
-            namespace: dict[str, Any] = {
-                "compiled": _compiled,
-                "math": math,
-                "np": np,
-                "tg": sys.modules["tapegrad"],
-                "stacked_product": stacked_product,
-                "stacked_product_t": stacked_product_t,
-                "checked_index": checked_index,
-                "checked_indices": checked_indices,
-                "largest": largest,
-                # machine code names it, and another process finds it (`codegen.store`)
-                "__name__": "tapegrad_generated_recording",
-            }
-            exec(compile(text, filename, "exec"), namespace)
-            found = _functions[text] = _compiled(namespace["program"])
+            # machine code names it, and another process finds it (`codegen.store`)
+            module = types.ModuleType("tapegrad_generated_recording")
+            module.__dict__.update(
+                compiled=_compiled,
+                math=math,
+                np=np,
+                tg=sys.modules["tapegrad"],
+                stacked_product=stacked_product,
+                stacked_product_t=stacked_product_t,
+                checked_index=checked_index,
+                checked_indices=checked_indices,
+                largest=largest,
+            )
+            filename = f"<tapegrad jit {next(_numbers)}>"
+            native.show(module, filename, text)
+            exec(compile(text, filename, "exec"), module.__dict__)
+            found = _functions[text] = _compiled(module.__dict__["program"])
+        _last.pop(text, None)
+        _last[text] = found
+        while len(_last) > _MOST:
+            del _last[next(iter(_last))]
     return found

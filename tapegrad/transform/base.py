@@ -37,6 +37,7 @@ from tapegrad.transform.cache.fingerprint import Fingerprint
 from tapegrad.transform.codegen import store
 from tapegrad.transform.errors import SerialLoopWarning, TransformError, UnequalExtentsError
 from tapegrad.transform.ir import leaf_names
+from tapegrad.transform.kept import kept_with_function
 from tapegrad.transform.stubs import inherited_options, stub
 from tapegrad.transform.syntax import unlike
 from tapegrad.transform.tape_memory import large_arrays, limit  # noqa: F401 (so do these)
@@ -450,7 +451,7 @@ def forget_effects() -> None:
         forget()
 
 
-@functools.cache
+@kept_with_function
 def effects(function: Any, kinds: tuple[Any, ...]) -> Instance:
     """Return the instance of a function, or of the root of a derivative, with its effects."""
     with whole_imports("tapegrad.transform.generation"):

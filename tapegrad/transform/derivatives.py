@@ -5,7 +5,6 @@ They are called from Python and from compiled code like any other numba function
 
 from __future__ import annotations
 
-import functools
 import inspect
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from numba.core import types
 from tapegrad.kernels import native
 from tapegrad.transform.base import Derivative
 from tapegrad.transform.errors import SingleDirectionError, TransformError, python_list
+from tapegrad.transform.kept import kept_with_function
 from tapegrad.transform.kinds import (
     count_arrays,
     holds_complex,
@@ -55,7 +55,7 @@ def differentiable(program: Program, base: Any, kinds: tuple[Any, ...], wrap: bo
     return instance
 
 
-@functools.cache
+@kept_with_function
 def _caller(base: Any, copied: tuple[int, ...] = ()) -> Any:
     """Return a numba function that calls another one, so that the rule of the call is used."""
     parameters = list(inspect.signature(base.py_func).parameters)
@@ -339,10 +339,14 @@ def pushforward(
     return once(Pushforward, base, numbers, has_value, directions)
 
 
-@functools.cache
-def once(kind: Any, *args: Any) -> Any:
+def once(kind: Any, base: Any, *args: Any) -> Any:
     """Return a derivative, always the same one."""
-    return kind(*args)
+    return _made(base, kind, *args)
+
+
+@kept_with_function
+def _made(base: Any, kind: Any, *args: Any) -> Any:
+    return kind(base, *args)
 
 
 Pullback.once = staticmethod(pullback)

@@ -50,6 +50,7 @@ from tapegrad.transform import derivatives
 from tapegrad.transform.base import Derivative, Recording, effects, has_tensors, remembered
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.ir import leaf_names
+from tapegrad.transform.kept import kept_with_function
 from tapegrad.transform.kinds import holds_hidden_arrays, holds_instance
 from tapegrad.transform.printer import show
 
@@ -420,18 +421,22 @@ class Facts:
     shares: bool  # whether arrays of the result may be parts of arguments or of each other
 
 
-_known: dict[Any, Facts] = {}  # by function, positions, and what numba tells types from
+@kept_with_function
+def _known(function: Any) -> dict[Any, Facts]:
+    """Return what is known of a function, by positions and what numba tells types from."""
+    return {}
 
 
 def _facts_of(function: Any, values: tuple[Any, ...], positions: tuple[int, ...]) -> Facts:
     """Return the facts for some arguments; asking for their numba types would cost 10 µs each."""
     try:
-        key = function, positions, compute_fingerprint(values)
+        key = positions, compute_fingerprint(values)
     except NotImplementedError:  # for strings and functions, for example
         return _facts(function, _kinds_of(function, values), positions)
-    found = _known.get(key)
+    known = _known(function)
+    found = known.get(key)
     if found is None:
-        found = _known[key] = _facts(function, _kinds_of(function, values), positions)
+        found = known[key] = _facts(function, _kinds_of(function, values), positions)
     return found
 
 
@@ -440,7 +445,7 @@ def _kinds_of(function: Any, values: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(map(numba.typeof, values))
 
 
-@functools.cache
+@kept_with_function
 def _facts(function: Any, kinds: tuple[Any, ...], positions: tuple[int, ...]) -> Facts:
     instance = effects(function, kinds)
     by_number = [leaf_names(value) for value in instance.params]
@@ -484,7 +489,7 @@ def check(function: Any, args: tuple[Any, ...]) -> None:
         facts.rule.implementation((*kinds, *facts.results))
 
 
-remembered += [_facts.cache_clear, _known.clear]
+remembered += [_facts.cache_clear, _known.cache_clear]
 
 
 def _check_changed(function: Any, facts: Facts, positions: tuple[int, ...]) -> None:

@@ -6,7 +6,6 @@ is the root function, and D_u the derivative in direction u.
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from tapegrad.transform.derivatives import (
     pushforward,
 )
 from tapegrad.transform.ir import class_text
+from tapegrad.transform.kept import kept_with_function
 from tapegrad.transform.kinds import holds_real, is_array, is_real, result_kind
 
 if TYPE_CHECKING:
@@ -345,7 +345,7 @@ _CLASSES = {
 }
 
 
-@functools.cache
+@kept_with_function
 def vjp(derivative: Derivative, positions: tuple[int, ...]) -> Vjp:
     """Return the cotangents of some arguments of a derivative."""
     kind = next(kind for kind in type(derivative).__mro__ if kind in _CLASSES)

@@ -113,6 +113,17 @@ _REPLACED = {
 class Pipeline(compiler.Compiler):
     """numba's compiler, as generated functions use it."""
 
+    def _compile_core(self) -> Any:
+        """Return the compiled function without what numba tells users of it.
+
+        It would hold the module that the function stands in, which is generated: numba's tables
+        hold what is compiled, and so this would never be deleted.
+        """
+        compiled = super()._compile_core()
+        described = compiled.fndesc
+        described.typemap = described.calltypes = None
+        return compiled._replace(type_annotation=None, metadata={})
+
     def define_pipelines(self) -> list[PassManager]:
         managers: list[PassManager] = super().define_pipelines()
         flags = self.state.flags

@@ -78,7 +78,14 @@ class _Wrapper(PyCallWrapper):
 
 
 class CalledFromPython:
-    """A class of numba's for lowering, with this function for calls from Python."""
+    """A class of numba's for lowering, with this function for calls from Python.
+
+    The code does not keep the module that it was compiled in: it needs none.
+    """
+
+    def __init__(self, context: Any, library: Any, fndesc: Any, *args: Any, **kwargs: Any) -> None:
+        fndesc.global_dict = {}
+        super().__init__(context, library, fndesc, *args, **kwargs)
 
     def create_cpython_wrapper(self: Any, release_gil: bool = False) -> None:
         """Add the function to the library."""

@@ -14,7 +14,6 @@ import importlib.abc
 import importlib.machinery
 import inspect
 import json
-import linecache
 import math
 import operator
 import pickle
@@ -25,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.kernels import cache
+from tapegrad.kernels import cache, native
 from tapegrad.kernels.llvm.pipeline import use_pipeline
 from tapegrad.transform import deferred
 from tapegrad.transform.cache import machine_code
@@ -258,8 +257,7 @@ def execute(
     module.__file__ = filename
     module.__dict__.update(namespace(statics))
     module.__dict__["_about"] = about
-    linecache.cache[filename] = (len(shown), None, shown.splitlines(True), filename)
-    sys.modules[name] = module
+    native.register(module, filename, shown)
     exec(compile(shown, filename, "exec"), module.__dict__)
     made = machine_code.functions_of(module.__dict__)
     for function in made.values():

@@ -27,6 +27,7 @@ from tapegrad.kernels import native
 from tapegrad.transform.cache.fingerprint import implementations_of
 from tapegrad.transform.deferred import runtime
 from tapegrad.transform.errors import TransformError
+from tapegrad.transform.kept import kept_with_function
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.syntax import identifier_of
 
@@ -86,7 +87,7 @@ def core_of(callee: Any) -> Any:
     return _core(callee._dispatcher) if isinstance(callee, (DUFunc, GUFunc)) else None
 
 
-@functools.cache
+@kept_with_function
 def _python_function(callback: CFunc) -> Any:
     return numba.njit(callback._pyfunc)
 
@@ -258,7 +259,7 @@ def _shown(kinds: Any) -> str:
     return f"({', '.join(map(str, kinds))})"
 
 
-@functools.cache
+@kept_with_function
 def _core(dispatcher: Any) -> Any:
     """Return the Python function of a ufunc as a numba function, with the ufunc's options."""
     given = dispatcher.targetoptions
