@@ -28,6 +28,7 @@ from tapegrad.eager.lines import level_of_user
 from tapegrad.eager.tensor import Tensor
 from tapegrad.imports import whole_imports
 from tapegrad.kernels import native
+from tapegrad.kernels.llvm.wrapper import SWAPPED
 from tapegrad.kernels.progress import compiling
 from tapegrad.probes import add_call_probe, probe
 from tapegrad.tape.avals import DIFFERENTIABLE, cast_of
@@ -82,6 +83,9 @@ class Recording(CPUDispatcher):
     @probe(lambda args: None if has_tensors(args) else f"compile {_name(args)}", "compile")
     def _compile_for_args(self, *args: Any, **kws: Any) -> Any:
         # numba calls this if it has no code for the arguments, and then calls the result
+        names = inspect.signature(self.py_func).parameters
+        for name, value in (*zip(names, args, strict=False), *kws.items()):
+            _check_array(name, value)
         if has_tensors(args) or (kws and has_tensors(tuple(kws.values()))):
             self._types_active_call.clear()
             return functools.partial(self.record, self)
@@ -125,6 +129,15 @@ def _name(args: tuple[Any, ...]) -> str:
 
 
 add_call_probe(Recording, _name, "function")
+
+
+def _check_array(name: str, value: Any) -> None:
+    """Refuse an argument with an array of another byte order; numba has no type for it."""
+    if isinstance(value, tuple):
+        for item in value:
+            _check_array(name, item)
+    elif isinstance(value, np.ndarray) and not value.dtype.isnative:
+        raise TypeError(f"argument {name!r} {SWAPPED}")
 
 
 def _check_items(name: str, value: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numba
 
+from tapegrad.kernels.llvm.pipeline import Checked
 from tapegrad.pickling import has_name
 from tapegrad.transform import composed, derivatives, frozen, user_rules
 from tapegrad.transform.base import Recording, forget_effects
@@ -23,6 +24,10 @@ class CompiledFunction(Recording):
     rule_jvp: Any = None
     _rules: Mapping[str, Any] = MappingProxyType({})  # as declared
     verify: bool | None = None  # whether its derivatives check themselves
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._compiler.pipeline_class = Checked
 
     def __reduce__(self) -> Any:
         if self.__module__ != "__main__" and has_name(self):

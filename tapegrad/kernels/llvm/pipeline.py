@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import CodeType
 from typing import Any
 
-from numba.core import compiler, ir, types
+from numba.core import compiler, ir, lowering, types
 from numba.core.compiler_machinery import PassManager, register_pass
 from numba.core.registry import CPUDispatcher
 from numba.core.typed_passes import (
@@ -22,7 +22,7 @@ from tapegrad.kernels.llvm.errors import GivesBack
 from tapegrad.kernels.llvm.inference import Inference
 from tapegrad.kernels.llvm.library import LinkedLibrary, name_function
 from tapegrad.kernels.llvm.lower import Lower
-from tapegrad.kernels.llvm.wrapper import CalledFromPython
+from tapegrad.kernels.llvm.wrapper import CalledFromPython, Wrapping
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
@@ -103,6 +103,37 @@ class _ParallelLowering(NativeParforLowering):
         return _ParallelLower
 
 
+class _OrdinaryLower(Wrapping, lowering.Lower):
+    """numba's lowering, with checks of arrays that Python passes."""
+
+
+class _ParforLower(Wrapping, ParforLower):
+    """The same, of code that runs in parallel."""
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _CheckedLowering(BaseNativeLowering):
+    """Writes numba's code for LLVM."""
+
+    _name = "tapegrad_checked_lowering"
+
+    @property
+    def lowering_class(self) -> type[lowering.Lower]:
+        return _OrdinaryLower
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _CheckedParforLowering(BaseNativeLowering):
+    """Writes numba's code for LLVM, of functions that run in parallel."""
+
+    _name = "tapegrad_checked_parfor_lowering"
+
+    @property
+    def lowering_class(self) -> type[ParforLower]:
+        return _ParforLower
+
+
+_CHECKED = {NativeLowering: _CheckedLowering, NativeParforLowering: _CheckedParforLowering}
 _REPLACED = {
     NativeLowering: _Lowering,
     NopythonRewrites: _ArrayExpressions,
@@ -110,7 +141,15 @@ _REPLACED = {
 }
 
 
-class Pipeline(compiler.Compiler):
+class Checked(compiler.Compiler):
+    """numba's compiler, of functions that check the arrays which Python passes."""
+
+    def define_pipelines(self) -> list[PassManager]:
+        managers = super().define_pipelines()
+        return [_changed(manager, manager.pipeline_name, _CHECKED) for manager in managers]
+
+
+class Pipeline(Checked):
     """numba's compiler, as generated functions use it."""
 
     def _compile_core(self) -> Any:
@@ -125,23 +164,27 @@ class Pipeline(compiler.Compiler):
         return compiled._replace(type_annotation=None, metadata={})
 
     def define_pipelines(self) -> list[PassManager]:
-        managers: list[PassManager] = super().define_pipelines()
         flags = self.state.flags
         if flags.force_pyobject or flags.debuginfo:
-            return managers
-        (manager,) = managers
-        replaced: dict[Any, Any] = _REPLACED
-        omitted = () if _has_inner_functions(self.state.func_id.code) else (InlineClosureLikes,)
+            return super().define_pipelines()
+        (manager,) = compiler.Compiler.define_pipelines(self)
         if flags.auto_parallel.enabled:
-            replaced, omitted = {NativeParforLowering: _ParallelLowering}, ()
-        made = PassManager("tapegrad_generated")
-        made.passes.extend(
-            (replaced.get(found, found), text)
-            for found, text in manager.passes
-            if found not in omitted
-        )
-        made.finalize()
-        return [made]
+            replaced: dict[Any, Any] = {NativeParforLowering: _ParallelLowering}
+            return [_changed(manager, "tapegrad_generated", replaced)]
+        omitted = () if _has_inner_functions(self.state.func_id.code) else (InlineClosureLikes,)
+        return [_changed(manager, "tapegrad_generated", _REPLACED, omitted)]
+
+
+def _changed(
+    manager: PassManager, name: str, replaced: dict[Any, Any], omitted: tuple[Any, ...] = ()
+) -> PassManager:
+    """Return passes of numba's with others in the place of some."""
+    made = PassManager(name)
+    made.passes.extend(
+        (replaced.get(found, found), text) for found, text in manager.passes if found not in omitted
+    )
+    made.finalize()
+    return made
 
 
 def _has_inner_functions(code: CodeType) -> bool:

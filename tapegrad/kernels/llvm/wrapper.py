@@ -1,7 +1,11 @@
-"""How results of compiled code become Python objects.
+"""Calls of compiled code from Python: arrays are checked, and results become Python objects.
 
-numba calls a function of Python for each array that it returns, to unpickle the array's class.
-The handler of a signal may run in there and raise, such as that of Ctrl-C, and a tuple would be
+numba keeps the types of arguments by a fingerprint of them, which does not have the byte order of
+arrays: after a call with an array that is not aligned, or with tuples of arrays, it calls machine
+code that would read the bytes in the wrong order.
+
+It calls a function of Python for each array that it returns, to unpickle the array's class. The
+handler of a signal may run in there and raise, such as that of Ctrl-C, and a tuple would be
 returned without the array, which is a SystemError. Here the class is a constant of the function:
 nothing but C runs, and the handler runs after the call. A tuple whose items could not be made is
 not returned.
@@ -9,13 +13,25 @@ not returned.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.core.callwrapper import PyCallWrapper
-from numba.core.pythonapi import PythonAPI
+from numba.core.pythonapi import NativeValue, PythonAPI
 from numba.np.numpy_support import as_dtype
+
+# where NumPy's C API has the dtype of an array, and the byte order of that
+_HEAD = object.__basicsize__
+_DTYPE, _ORDER = _HEAD + 40, _HEAD + 10
+_OTHER_ORDER = ord(">" if sys.byteorder == "little" else "<")
+_BYTE, _WORD = ir.IntType(8), ir.IntType(64)
+
+SWAPPED = (
+    "is an array whose byte order is not that of the machine; convert it: "
+    "x.astype(x.dtype.newbyteorder('='))"
+)
 
 
 class _Results(PythonAPI):
@@ -74,21 +90,70 @@ class _Wrapper(PyCallWrapper):
     """The function that Python calls."""
 
     def build_wrapper(self, api: Any, builder: Any, closure: Any, args: Any, kws: Any) -> None:
-        super().build_wrapper(_Results(self.context, builder), builder, closure, args, kws)
+        """Write it, with a check of every argument after it was taken."""
+        api = _Results(self.context, builder)
+        taken = api.to_native_value
+        described = zip(self.fndesc.args, self.fndesc.argtypes, strict=True)
+        names = [name for name, kind in described if not isinstance(kind, types.Omitted)]
+        is_inside = False  # of an argument, which is a tuple
+
+        def checked(kind: Any, given: Any) -> Any:
+            nonlocal is_inside
+            if is_inside:
+                return taken(kind, given)
+            is_inside = True
+            found = taken(kind, given)
+            is_inside = False
+            return _checked(self.context, api, names.pop(0), kind, given, found)
+
+        api.to_native_value = checked
+        super().build_wrapper(api, builder, closure, args, kws)
 
 
-class CalledFromPython:
-    """A class of numba's for lowering, with this function for calls from Python.
+def _checked(context: Any, api: Any, name: str, kind: Any, given: Any, found: Any) -> Any:
+    """Return an argument; it is an error if machine code cannot read an array in it."""
+    if not _has_arrays(kind):
+        return found
+    builder = api.builder
+    failed = cgutils.alloca_once_value(builder, found.is_error)
 
-    The code does not keep the module that it was compiled in: it needs none.
-    """
+    def read(start: Any, offset: int, kind: Any) -> Any:
+        place = builder.gep(builder.bitcast(start, _BYTE.as_pointer()), [_WORD(offset)])
+        return builder.load(builder.bitcast(place, kind.as_pointer()))
 
-    def __init__(self, context: Any, library: Any, fndesc: Any, *args: Any, **kwargs: Any) -> None:
-        fndesc.global_dict = {}
-        super().__init__(context, library, fndesc, *args, **kwargs)
+    def check(kind: Any, given: Any) -> None:
+        if isinstance(kind, types.BaseTuple):
+            for place, item in enumerate(kind):
+                if _has_arrays(item):
+                    check(item, api.tuple_getitem(given, place))
+            return
+        dtype = builder.inttoptr(read(given, _DTYPE, _WORD), _BYTE.as_pointer())
+        order = read(dtype, _ORDER, _BYTE)
+        is_swapped = builder.icmp_unsigned("==", order, _BYTE(_OTHER_ORDER))
+        builder.store(builder.or_(is_swapped, builder.load(failed)), failed)
+
+    with builder.if_then(builder.not_(found.is_error), likely=True):
+        check(kind, given)
+        with builder.if_then(builder.load(failed), likely=False):
+            api.err_set_string("PyExc_TypeError", f"argument {name!r} {SWAPPED}")
+            context.nrt.decref(builder, kind, found.value)
+    return NativeValue(found.value, builder.load(failed), found.cleanup)
+
+
+def _has_arrays(kind: Any) -> bool:
+    if isinstance(kind, types.BaseTuple):
+        return any(map(_has_arrays, kind))
+    return isinstance(kind, types.Array)
+
+
+class Wrapping:
+    """Lowering that writes the function which Python calls, in place of numba's."""
 
     def create_cpython_wrapper(self: Any, release_gil: bool = False) -> None:
-        """Add the function to the library."""
+        """Write it."""
+        if self.genlower:
+            super().create_cpython_wrapper(release_gil)
+            return
         context, described = self.context, self.fndesc
         module = context.create_module("wrapper")
         kind = context.call_conv.get_function_type(described.restype, described.argtypes)
@@ -97,3 +162,11 @@ class CalledFromPython:
             context, module, called, described, self.env, self.call_helper, release_gil
         ).build()
         self.library.add_ir_module(module)
+
+
+class CalledFromPython(Wrapping):
+    """The same, of code that does not keep the module that it was compiled in: it needs none."""
+
+    def __init__(self, context: Any, library: Any, fndesc: Any, *args: Any, **kwargs: Any) -> None:
+        fndesc.global_dict = {}
+        super().__init__(context, library, fndesc, *args, **kwargs)

@@ -1,0 +1,91 @@
+"""Arrays of another byte order, which numba takes for others after some calls."""
+
+import sys
+
+import numba
+import numpy as np
+import pytest
+
+import tapegrad as tg
+
+
+def unaligned(values, order="="):
+    dtype = np.dtype(float).newbyteorder(order)
+    array = np.zeros(8 * len(values) + 1, np.uint8)[1:].view(dtype)
+    array[:] = values
+    assert not array.flags.aligned
+    return array
+
+
+X = np.array([1.0, 2.0, 3.0])
+SWAPPED = {"aligned": X.astype(X.dtype.newbyteorder("S")), "unaligned": unaligned(X, "S")}
+
+
+@tg.njit
+def squares(x):
+    total = 0.0
+    for i in range(x.size):
+        total += x[i] ** 2
+    return total
+
+
+@tg.njit
+def of_pair(pair):
+    return pair[0][0] * pair[1][1]
+
+
+CALLS = {
+    "x": squares,
+    "x in the gradient": tg.grad(squares),
+    "x in the tangent": lambda a: tg.jvp(squares)(a, X),
+    "x_dot": lambda a: tg.jvp(squares)(X, a),
+    "vector": lambda a: tg.hvp(squares)(X, a),
+    "x by keyword": lambda a: tg.grad(squares)(x=a),
+    "pair": lambda a: of_pair((X, a)),
+    "pair in the gradient": lambda a: tg.grad(of_pair)((a, X)),
+}
+
+
+@numba.njit
+def ordinary(x):
+    return x[0]
+
+
+@pytest.mark.parametrize("is_known", [False, True], ids=["at once", "when numba knows the type"])
+@pytest.mark.parametrize("kind", SWAPPED)
+def test_another_byte_order_is_refused_by_name(kind, is_known):
+    if is_known:
+        ordinary(unaligned(X))  # numba remembers that this is an array of floats
+        for call in CALLS.values():
+            call(X)
+            call(unaligned(X))
+    for name, call in CALLS.items():
+        with pytest.raises(TypeError, match=f"argument '{name.split()[0]}' is an array whose byte"):
+            call(SWAPPED[kind])
+
+
+def test_nothing_is_kept_of_refused_calls():
+    gradient, array = tg.grad(of_pair), SWAPPED["aligned"]
+    gradient((X, X))
+    counts = sys.getrefcount(array), sys.getrefcount(X)
+    for _ in range(100):
+        with pytest.raises(TypeError, match="argument 'pair'"):
+            gradient((X, array))
+    assert (sys.getrefcount(array), sys.getrefcount(X)) == counts
+
+
+def test_unaligned_arrays_are_read():
+    """Machine code does so, and Dask passes them."""
+    x = np.sin(np.arange(1000.0))
+    given = unaligned(x)
+    np.testing.assert_array_equal(tg.grad(squares)(given), tg.grad(squares)(x))
+    np.testing.assert_array_equal(tg.hvp(squares)(given, given), tg.hvp(squares)(x, x))
+    assert tg.jvp(squares)(given, given) == tg.jvp(squares)(x, x)
+
+
+@pytest.mark.parametrize("kind", SWAPPED)
+def test_recorded_functions(kind):
+    recorded = tg.jit(lambda x: tg.sum(x * x))
+    assert recorded(SWAPPED[kind]) == 14.0
+    with pytest.raises(TypeError, match=r"has dtype [<>]f8, expected float32"):
+        tg.grad(recorded)(SWAPPED[kind])
