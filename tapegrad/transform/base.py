@@ -36,6 +36,7 @@ from tapegrad.transform import blas, frozen  # noqa: F401 (gives machine code a 
 from tapegrad.transform.blocks import sizes
 from tapegrad.transform.cache.fingerprint import Fingerprint
 from tapegrad.transform.codegen import store
+from tapegrad.transform.declared import Declared
 from tapegrad.transform.errors import SerialLoopWarning, TransformError, UnequalExtentsError
 from tapegrad.transform.ir import leaf_names
 from tapegrad.transform.kept import kept_with_function
@@ -400,6 +401,7 @@ class Derivative(Recording):
                     f"{', '.join(names[count:])}"
                 )
         position = dict(zip(names, kinds, strict=True))
+        declared, own = Declared(self.root), len(inspect.signature(self.root.py_func).parameters)
         found: list[Any] = []
         calls: list[str] = []
         defaults: dict[str, tuple[str, Any]] = {}
@@ -410,6 +412,8 @@ class Derivative(Recording):
                 defaults[text] = name, kind.value
                 kind = types.unliteral(numba.typeof(kind.value))
             assert text is not None
+            if place < own and (to := declared.conversion(place, own, kind)) is not None:
+                kind, text = to, f"np.{to}({text})"
             if place >= count:
                 text, kind = self.converted(place - count, text, kind, found)
             found.append(kind)

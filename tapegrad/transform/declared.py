@@ -15,7 +15,8 @@ from tapegrad.transform.ir import FunctionIR, Let, name, unused
 class Declared:
     """The declared types of a function.
 
-    Calls convert their arguments. This is supported for integers, if there is one signature.
+    Calls convert their arguments. This is supported for numbers, if there is one signature:
+    integers become any declared numbers, and floats become floats.
     """
 
     def __init__(self, dispatcher: Any) -> None:
@@ -27,16 +28,14 @@ class Declared:
         self.variables = {text: kind for text, kind in given.items() if "." not in text}
 
     def conversion(self, position: int, count: int, kind: Any) -> Any:
-        """Return the type that an integer argument is converted to, None if it is not converted."""
+        """Return the type that a number is converted to as an argument, None if it is not."""
         if not self.is_closed or len(self.signatures) != 1 or len(self.signatures[0].args) != count:
             return None
         declared = self.signatures[0].args[position]
-        is_whole = isinstance(kind, (types.Integer, types.Boolean))
-        converts = is_whole and isinstance(declared, types.Number) and kind != declared
-        return declared if converts else None
+        return declared if kind != declared and _converts(kind, declared) else None
 
     def apply(self, function: FunctionIR, kinds: tuple[Any, ...], result: Any) -> None:
-        """Convert an integer result; refuse other conversions.
+        """Convert a number that is returned; refuse other conversions.
 
         Parameters
         ----------
@@ -73,7 +72,7 @@ class Declared:
         declared = signature.return_type
         if _holds_the_same(result, declared):
             return
-        if isinstance(declared, types.Integer) and isinstance(result, types.Integer):
+        if _converts(result, declared):
             text, target = f"np.{declared}", unused("declared", function.types)
             function.statics[text] = getattr(np, str(declared))
             call = ast.Call(name(text), [function.result], [])
@@ -101,6 +100,13 @@ def _type_of(value: ast.expr, function: FunctionIR) -> Any:
     if isinstance(value, ast.Constant):
         return types.unliteral(numba.typeof(value.value))
     return function.types.get(value.id) if isinstance(value, ast.Name) else None
+
+
+def _converts(kind: Any, declared: Any) -> bool:
+    """Whether numbers of a type are converted to a declared one in generated code, too."""
+    if isinstance(kind, (types.Integer, types.Boolean)):
+        return isinstance(declared, types.Number)
+    return isinstance(kind, types.Float) and isinstance(declared, types.Float)
 
 
 def _holds_the_same(kind: Any, declared: Any) -> bool:

@@ -13,6 +13,7 @@ from numba.core import types
 
 from tapegrad.kernels import native
 from tapegrad.transform.base import Derivative
+from tapegrad.transform.declared import Declared
 from tapegrad.transform.errors import SingleDirectionError, TransformError, python_list
 from tapegrad.transform.kept import kept_with_function
 from tapegrad.transform.kinds import (
@@ -248,7 +249,11 @@ class Pushforward(Derivative):
 
     def converted(self, number: int, text: str, kind: Any, own: list[Any]) -> tuple[str, Any]:
         text, kind = super().converted(number, text, kind, own)
-        return _with_layout(text, kind, own[self.numbers[number // self.directions]])
+        like = own[self.numbers[number // self.directions]]
+        if isinstance(kind, types.Float) and isinstance(like, types.Float) and kind != like:
+            if Declared(self.root).is_closed:  # then the argument may have been converted, too
+                return f"np.{like}({text})", like
+        return _with_layout(text, kind, like)
 
     def finish(self, program: Program, entry: str) -> None:
         if not self.has_value:

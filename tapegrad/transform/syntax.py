@@ -10,6 +10,13 @@ import unicodedata
 from collections.abc import Container, Iterator
 from types import FunctionType
 
+PURE = frozenset(
+    [
+        *("abs", "all", "any", "bool", "chr", "complex", "divmod", "float", "hash", "int"),
+        *("isinstance", "len", "max", "min", "ord", "pow", "range", "round", "str", "sum"),
+    ]
+)
+"""Python's functions that numba takes, and that only compute a value from their arguments."""
 _LEAVES = frozenset([ast.Name, ast.Constant])  # have no parts but a context
 
 

@@ -17,6 +17,7 @@ HIGH, F = M.T.copy(), np.asfortranarray(M)
 NAN = np.where(np.arange(6) == 2, np.nan, A)
 XP, FP = np.array([0.0, 1.0, 2.5, 4.0]), np.array([1.0, 3.0, -2.0, 0.5])
 X = np.array([-1.0, 0.3, 3.9, 5.0, 2.6])
+WAVES = np.cos(np.arange(24.0)).reshape(3, 8)
 norm = np.linalg.norm
 
 
@@ -67,8 +68,15 @@ TABLE = {
     "geomspace": (np.geomspace, [{"start": 0.2, "stop": 3.0, "num": 5}]),
     "linspace": (np.linspace, [{"start": 0.2, "stop": 3.0, "num": n} for n in (5, 1)]),
     "arange": (np.arange, [{"start": 0.2, "stop": 3.0, "step": 0.3}]),
-    "cov": (np.cov, [{"m": M}]),
-    "corrcoef": (np.corrcoef, [{"x": np.cos(np.arange(24.0)).reshape(3, 8)}]),
+    "cov": (lambda m, rowvar, ddof: np.cov(m, None, rowvar, False, ddof),
+            [{"m": v, "rowvar": r, "ddof": n} for v, r, n in ((M, True, 1), (HIGH, False, 0))]),
+    "cov_pair": (lambda m, y, rowvar, ddof: np.cov(m, y, rowvar, False, ddof),
+                 [{"m": v, "y": w, "rowvar": r, "ddof": 1}
+                  for v, w, r in ((A, B, True), (M, A[:4], True), (HIGH, A[None, :4], False))]),
+    "corrcoef": (lambda x, rowvar: np.corrcoef(x, None, rowvar),
+                 [{"x": v, "rowvar": r} for v, r in ((WAVES, True), (WAVES.T.copy(), False))]),
+    "corrcoef_pair": (np.corrcoef, [{"x": WAVES[:2], "y": WAVES[2], "rowvar": True},
+                                    {"x": A, "y": P, "rowvar": True}]),
     "cross": (np.cross, [{"a": A[:3], "b": B[:3]}, {"a": Q, "b": B[:3]}, {"a": Q, "b": Q.T + 1}]),
     "kron_1": (np.kron, [{"a": A, "b": B[:3]}]),
     "kron_2": (np.kron, [{"a": M, "b": Q}]),

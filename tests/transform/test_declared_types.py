@@ -79,13 +79,71 @@ def test_derivatives(name):
     case.check(name)
 
 
-def test_an_argument_that_a_call_converts():
-    with pytest.raises(
-        tg.TransformError, match=r"scaled is compiled for .*convert before the call"
-    ):
-        tg.grad(scaled)(0.8, 300)
-    check(scaled, 0.8, np.int8(5), argnums=(0,), compiled=True)
+SINGLE = np.array([0.1, 0.5, 0.3], np.float32)
 
+
+@numba.njit("float64(float32[:], float32)")
+def rounded(a, s):
+    return np.sum(a * a) * s
+
+
+@numba.njit("float32(float64)")
+def as_single(x):
+    return x * x
+
+
+@numba.njit("float64(float64, float64)")
+def of_floats(a, x):
+    return a * x * x
+
+
+@numba.njit("float64(float32)")
+def of_single(x):
+    return x * x
+
+
+@tg.njit
+def caller_of_all(x):
+    s = np.float64(as_single(x))
+    for i in range(3):
+        s += of_floats(i, x) + of_single(x) + scaled(np.float32(x), i)
+    return s
+
+
+# the function, what it is given, and what it converts that to
+CONVERTED = {
+    "an integer for a shorter one": (scaled, (0.8, 5), (0.8, np.int8(5))),
+    "an integer for a float": (of_floats, (2, 1.5), (2.0, 1.5)),
+    "a truth value for a float": (of_floats, (True, 1.5), (1.0, 1.5)),
+    "a float for a single": (rounded, (SINGLE, 0.7), (SINGLE, np.float32(0.7))),
+    "a single for a float": (of_floats, (np.float32(0.3), 1.5), (float(np.float32(0.3)), 1.5)),
+    "a single as result": (as_single, (0.3,), (0.3,)),
+}
+
+
+@pytest.mark.parametrize("name", CONVERTED)
+def test_numbers_that_the_function_converts(name):
+    f, given, converted = CONVERTED[name]
+    numbers = tuple(k for k, value in enumerate(given) if not isinstance(value, int))
+    plain = numba.njit(f.py_func)
+    value, gradients = tg.value_and_grad(f, numbers)(*given)
+    assert value == f(*given)
+    wanted = tg.grad(plain, numbers)(*converted)
+    for found, expected in zip(gradients, wanted, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+    along = [given[k] for k in numbers]
+    dots = [np.ones_like(v) if isinstance(v, np.ndarray) else 1.0 for v in along]
+    _, slope = tg.jvp(f, numbers)(*given, *dots)
+    assert slope == pytest.approx(sum(np.sum(g) for g in wanted), rel=1e-6)
+
+
+def test_calls_that_convert_floats():
+    wanted = tg.grad(lambda x: x * x + 3 * x * x + 3 * x * x + 3 * x)(0.7)
+    assert tg.grad(caller_of_all)(0.7) == pytest.approx(wanted, rel=1e-6)
+    assert tg.jvp(caller_of_all)(0.7, 1.0)[1] == pytest.approx(wanted, rel=1e-6)
+
+
+def test_an_argument_that_a_call_converts():
     @numba.njit("float64(int64)")
     def halved(n):
         return n * 0.5
@@ -106,11 +164,11 @@ def test_an_argument_that_a_call_converts():
 
 
 def test_a_result_that_is_converted():
-    @numba.njit("float32(float64)")
+    @numba.njit("int64(float64)")
     def f(x):
         return x * x
 
-    with pytest.raises(tg.TransformError, match=r"declared to return float32.*convert what it ret"):
+    with pytest.raises(tg.TransformError, match=r"declared to return int64.*convert what it ret"):
         tg.grad(f)(0.3)
 
     @numba.njit("float32(float64)")

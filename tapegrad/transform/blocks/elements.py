@@ -200,7 +200,7 @@ class Elements:
     def _element(self, array: str, node: ast.expr) -> Element:
         kind = self.kind(array)
         index = list(node.elts) if isinstance(node, ast.Tuple) else [node]
-        if not is_array(kind) or kind.ndim != len(index):
+        if not is_array(kind) or kind.ndim != len(index) or not index:
             raise UnprovedError(f"of `{array}[{ast.unparse(node)}]`")
         if any(
             isinstance(part, (ast.Slice, ast.Constant)) and not _is_place(part) for part in index

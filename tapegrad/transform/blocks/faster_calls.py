@@ -95,13 +95,13 @@ def _of_numpy(node: ast.Call, facts: Facts) -> str:
         if isinstance(node.args[0], ast.Tuple) or _is_shape(kinds[0]):
             if _is_float(node.args[1], facts):
                 return f"runtime.full({', '.join(args)})"
-    elif name in _OF_ARRAYS and len(args) == 1 and _is_of_floats(kinds[0]):
+    elif name in _OF_ARRAYS and len(args) == 1 and is_plain_array(kinds[0]):
         return _OF_ARRAYS[name](args[0])
     elif name == "np.dot" and len(args) == 2:
         if all(_is_factor(kind) for kind in kinds) and (kinds[0].ndim, kinds[1].ndim) != (1, 1):
             return f"runtime.dot_{kinds[0].ndim}{kinds[1].ndim}({', '.join(args)})"
     elif isinstance(node.func, ast.Attribute) and node.func.attr == "copy" and not args:
-        if _is_of_floats(_kind(node.func.value, facts)):
+        if is_plain_array(_kind(node.func.value, facts)):
             return f"runtime.duplicate({ast.unparse(node.func.value)})"
     return ""
 
@@ -131,10 +131,6 @@ def _is_float(node: ast.expr, facts: Facts) -> bool:
 
 def _is_shape(kind: Any) -> bool:
     return isinstance(kind, types.UniTuple) and isinstance(kind.dtype, types.Integer)
-
-
-def _is_of_floats(kind: Any) -> bool:
-    return is_plain_array(kind) and kind.dtype == types.float64 and kind.ndim > 0
 
 
 def _is_factor(kind: Any) -> bool:

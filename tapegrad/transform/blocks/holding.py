@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tapegrad.transform.independence.uses import BUILTINS, READING, TAPE, Facts
+from tapegrad.transform.independence.uses import READING, TAPE, Facts
 from tapegrad.transform.kinds import is_array
-from tapegrad.transform.syntax import subtree
+from tapegrad.transform.syntax import PURE, subtree
 from tapegrad.transform.verifier.code import leaves
 from tapegrad.transform.verifier.memory import FRESH_METHODS, SHAPE, VIEWS
 
@@ -239,7 +239,7 @@ class Flow:
             inputs = 2 if name == "dot" else getattr(function, "nin", len(arguments))
             writes = any(keyword.arg == "out" for keyword in node.keywords)
             return set() if is_new and not writes and len(node.args) <= inputs else everything
-        if not module and name in BUILTINS:
+        if not module and name in PURE:
             return set()
         if (found := self._known(node)) is not None:
             held: set[int] = set().union(*found.results)
@@ -265,7 +265,7 @@ class Flow:
             is_known = name in FRESH_METHODS | VIEWS | _IN_PLACE
             if not is_known or not self.is_part(node.func.value):
                 self.kept.update(*map(self.holders, arguments))
-        elif name not in BUILTINS | _PASSING and not all(map(self._is_plain, arguments)):
+        elif name not in PURE | _PASSING and not all(map(self._is_plain, arguments)):
             self.kept.update(*map(self.holders, arguments))
 
     def _is_plain(self, node: ast.expr) -> bool:

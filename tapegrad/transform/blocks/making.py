@@ -17,8 +17,9 @@ MAKERS = frozenset(
 
 
 def is_plain_array(kind: Any, layouts: str = "C") -> bool:
-    """Whether a type is that of contiguous arrays of floats."""
-    return is_array(kind) and kind.dtype == types.float64 and kind.layout in layouts
+    """Whether a type is that of contiguous arrays of floats that have axes."""
+    is_of_floats = is_array(kind) and kind.dtype == types.float64
+    return is_of_floats and kind.layout in layouts and kind.ndim > 0
 
 
 def made(array: str, value: ast.expr, ndim: int, facts: Facts) -> tuple[ast.expr, list[str]] | None:

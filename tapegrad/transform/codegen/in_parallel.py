@@ -11,6 +11,7 @@ from tapegrad.transform.ir import Effect, Let, leaf_names, walk
 from tapegrad.transform.parallel.module import Made, Module
 from tapegrad.transform.printer import is_parallel
 from tapegrad.transform.rules.calls import Call
+from tapegrad.transform.rules.partials import op_of_function
 from tapegrad.transform.syntax import subtree
 
 
@@ -35,6 +36,8 @@ def message_of(source: Source, line: int, reason: str) -> str:
 def _effects_of_callee(program: Program, name: str) -> Effects | None:
     """Return what a function from outside does, None if that is unknown."""
     callee = program.statics.get(name, name)  # a segment is known by its name
+    if (op := op_of_function(callee)) is not None:
+        return Effects([READ] * len(op.arguments))
     found = [i for (given, _), i in program.instances.items() if given is callee]
     if not found or any(_may_do_more(program, instance) for instance in found):
         return None

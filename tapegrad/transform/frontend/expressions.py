@@ -471,6 +471,10 @@ class Expressions:
 
     def called(self, call: ast.Call, value: Any, env: Env, stem: str) -> ast.expr:
         """Append a call of the function `value`, None if unknown."""
+        if value is divmod and len(call.args) == 2 and not call.keywords:
+            left, right = call.args
+            parts = [ast.BinOp(left, op, right) for op in (ast.FloorDiv(), ast.Mod())]
+            return self.let(ast.Tuple([self.let(p, stem) for p in parts], ast.Load()), stem)
         return self.let(call, stem)
 
     def nested_list(self, node: ast.List, env: Env) -> ast.List:

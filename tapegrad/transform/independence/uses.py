@@ -18,7 +18,8 @@ from numba.core import types
 from tapegrad.transform.independence.sums import pairs
 from tapegrad.transform.kinds import holds_array, is_array, is_complex
 from tapegrad.transform.printer import PARALLEL
-from tapegrad.transform.syntax import subtree
+from tapegrad.transform.rules.array_specs import FUNCTIONS
+from tapegrad.transform.syntax import PURE, subtree
 from tapegrad.transform.verifier.code import leaves
 from tapegrad.transform.verifier.memory import (
     FRESH_METHODS,
@@ -30,14 +31,11 @@ from tapegrad.transform.verifier.memory import (
 )
 
 READ, ADD, STORE = "read", "add", "store"
-# functions of NumPy that only read their arguments, besides its ufuncs
-READING = SHAPE_CALLS | {
-    *("all", "any", "argmax", "argmin", "argsort", "copy", "cross", "cumprod", "cumsum", "diff"),
-    *("interp", "kron", "max", "mean", "median", "min", "outer", "prod", "searchsorted", "sort"),
-    *("std", "sum", "trace", "var", "where"),
-}
-BUILTINS = frozenset(["abs", "bool", "complex", "float", "int", "len", "max", "min", "range"])
+# functions of NumPy that only read their arguments, besides its ufuncs: those that have a rule
+READING = SHAPE_CALLS | FUNCTIONS.keys() - VIEWS
+READING |= {"all", "any", "argmax", "argmin", "argsort", "searchsorted", "where"}
 TAPE = frozenset(["tape", "top"])
+_OF_VALUES = NUMBER_CALLS | {"product_of_elements"}  # functions of rules that only compute
 _ADDITION = re.compile(r"add_(\d_to_\d|to)")  # to its first argument
 
 
@@ -272,22 +270,21 @@ class Uses:
         text = ast.unparse(node.func)
         module, _, name = text.rpartition(".")
         effects: list[str] | None = None
-        if module in ("np", "math", "np.linalg"):
+        if module in ("np", "math", "cmath", "operator", "np.linalg"):
             if any(k.arg == "out" for k in node.keywords):
                 raise UnprovedError(f"of `{ast.unparse(node)}`")
             function = getattr(np, name, None)
             is_ufunc = isinstance(function, np.ufunc) and len(node.args) <= function.nin
-            reads = is_ufunc or module == "math" or name in READING
+            reads = is_ufunc or module in ("math", "cmath") or name in READING
             reads |= name in VIEWS or all(map(self._is_number, arguments))
             reads |= module == "np.linalg" or (name in ("dot", "vdot") and len(arguments) == 2)
             if reads:
                 effects = [READ] * len(arguments)
-        elif text == PARALLEL or (module == "arrays" and ("_jvp_" in name or name in NUMBER_CALLS)):
+        elif text == PARALLEL or (module == "arrays" and ("_jvp_" in name or name in _OF_VALUES)):
             effects = [READ] * len(arguments)
         elif module == "arrays" and (_ADDITION.fullmatch(name) or "_vjp_" in name):
             place = added_to((module, name))
-            if place >= 0:
-                effects = [ADD if k == place else READ for k in range(len(arguments))]
+            effects = [ADD if k == place else READ for k in range(len(arguments))]
         elif module == "arrays" and name.startswith("assign_"):
             effects = [STORE, *[READ] * (len(arguments) - 1)]
         elif text == "runtime.push_array":
@@ -295,13 +292,13 @@ class Uses:
             if self.may_be_view(ast.unparse(node.args[2])):
                 raise UnprovedError("the reverse pass needs a view of an array")
             effects = [READ] * len(arguments)
-        elif module == "runtime" or (not module and name in BUILTINS):
+        elif module == "runtime" or (not module and name in PURE):
             effects = [READ] * len(arguments)
         elif not module:
             found = self.effects_of(name)
             effects = None if found is None else found.on_arguments
         elif isinstance(node.func, ast.Attribute) and (
-            name in FRESH_METHODS or name in VIEWS or name in ("real", "imag")
+            name in FRESH_METHODS or name in VIEWS or name in ("real", "imag", "type")
         ):
             self.expression(node.func.value)
             effects = [READ] * len(arguments)
@@ -325,7 +322,7 @@ class Uses:
 
     def _is_number(self, node: ast.expr) -> bool:
         names = {n.id for n in subtree(node) if isinstance(n, ast.Name)}
-        return all(map(self.facts.is_number, names - {"np", "math"}))
+        return all(map(self.facts.is_number, names - {"np", "math"} - PURE))
 
     def _view(self, node: ast.expr) -> Access | None:
         """Return the elements of an array from outside that an expression may be a view of."""

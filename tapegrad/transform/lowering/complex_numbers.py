@@ -27,7 +27,6 @@ from tapegrad.transform.rules.base import (
     Elementary,
     Gather,
     Linear,
-    Literal,
     Load,
     Part,
     Passive,
@@ -42,7 +41,7 @@ from tapegrad.transform.rules.calls import Call
 from tapegrad.transform.rules.eager_calls import EagerCall
 from tapegrad.transform.rules.generated_calls import Addition, Keep
 from tapegrad.transform.rules.generators import ForwardCode, Lowerer, ReverseCode
-from tapegrad.transform.rules.makers import Fixed, Found
+from tapegrad.transform.rules.makers import Fixed, Found, Literal
 from tapegrad.transform.rules.views import Rearrangement
 from tapegrad.transform.rules.whole import Whole
 from tapegrad.transform.syntax import subtree

@@ -38,7 +38,7 @@ from tapegrad.transform.ir import (
     walk,
 )
 from tapegrad.transform.kinds import holds_real, is_array, is_complex, is_real, may_share
-from tapegrad.transform.lowering import callees, operations, static_values, tuples
+from tapegrad.transform.lowering import callees, operations, static_values, tuples, without_axes
 from tapegrad.transform.lowering.computed_calls import note_computed
 from tapegrad.transform.lowering.merging import ZEROS, check_merge, check_same, converted_at_end
 from tapegrad.transform.lowering.narrow import refuse_narrow
@@ -48,6 +48,7 @@ from tapegrad.transform.lowering.stand_ins import has_stand_in
 from tapegrad.transform.lowering.subscripts import taken_apart
 from tapegrad.transform.rules import base as rules
 from tapegrad.transform.rules.generators import ProgramCode
+from tapegrad.transform.rules.makers import Literal
 
 WHOLE = ast.Slice(None, None, None)
 
@@ -271,7 +272,9 @@ class Lowering:
         """Return the conversion of a number to a type."""
         self.types[target] = kind
         call = ast.Call(name(f"np.{kind}"), [value], [])
-        return Let(target, call, self.line, rules.Passive(True))
+        is_smooth = is_real(self.type_of(value))
+        rule = rules.Linear(value, False, self) if is_smooth else rules.Passive(True)
+        return Let(target, call, self.line, rule)
 
     def converted(self, value: Atom, kind: Any) -> ast.Name:
         """Append the conversion of a number to a type."""
@@ -351,6 +354,8 @@ class Lowering:
         value = self.value(store.value)
         if isinstance(value, Structure):
             value = self.literal(value)
+        if without_axes.has_none(self, value):
+            value = without_axes.element(self, value)
         if not is_array(self.type_of(array)) and isinstance(value, ast.Name):
             kind = self.types.get(value.id)
             if kind is not None and is_real(kind):
@@ -400,7 +405,7 @@ class Lowering:
         self.types[target] = types.Array(kind, 1, "C")
         call = ast.Call(name("np.array"), [ast.List(value.items, ast.Load())], [])
         places: list[Any] = [((k,), item) for k, item in enumerate(value.items)]
-        self.block.append(Let(target, call, self.line, rules.Literal(places, self)))
+        self.block.append(Let(target, call, self.line, Literal(places, self)))
         return name(target)
 
     def let(self, let: Let) -> None:
@@ -425,6 +430,9 @@ class Lowering:
                 tuples.part(self, let, base)
                 return
             of = self.type_of(base)
+            if isinstance(expr, ast.Subscript) and is_real(of) and not is_array(of):
+                self.parts[target] = base  # an array without axes, which is a number here
+                return
             if isinstance(expr, ast.Attribute) and expr.attr == "flat" and is_array(of):
                 if of.layout == "C":  # then reshape(-1) has the same order
                     method = ast.Attribute(expr.value, "reshape", ast.Load())
@@ -432,6 +440,14 @@ class Lowering:
                     kind = self.types[target] = types.Array(of.dtype, 1, "C")
         if isinstance(expr, ast.Call) and isinstance(expr.func, ast.Attribute):
             base = self.value(expr.func.value)
+            if expr.func.attr == "item" and not expr.args:
+                of = self.type_of(base)
+                if is_real(of) and not is_array(of):
+                    self.parts[target] = base
+                    return
+                if without_axes.has_none(self, base):
+                    self.parts[target] = without_axes.element(self, base)
+                    return
             if expr.func.attr == "fill" and is_array(self.type_of(base)) and len(expr.args) == 1:
                 self.store(Store(base.id, WHOLE, expr.args[0], "", let.line))
                 return
@@ -469,6 +485,7 @@ class Lowering:
         expr = self.resolve(expr)
         if isinstance(expr, ast.Subscript) and is_array(self.type_of(expr.value)):
             expr = ast.Subscript(expr.value, taken_apart(self, expr.slice, let.line), ast.Load())
+        expr = without_axes.of_numbers(self, without_axes.zeros_of(self, expr))
         found = operations.find(self, expr, kind)
         if kind is not None and isinstance(kind, types.BaseTuple) and holds_real(kind):
             structure = tuples.named(self, kind, target)

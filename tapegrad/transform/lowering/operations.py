@@ -41,6 +41,7 @@ from tapegrad.transform.rules.generators import Lowerer
 from tapegrad.transform.rules.makers import Fixed, Found
 from tapegrad.transform.rules.partials import BINARY, UNARY, op_of
 from tapegrad.transform.rules.positions import PlacesType, places
+from tapegrad.transform.syntax import PURE
 from tapegrad.transform.tape_memory import buffer
 
 _VIEW_ATTRIBUTES = ("T",)
@@ -50,7 +51,7 @@ CONTAINED = (
 )
 _CONTAINERS = (types.List, types.ListType, types.Set, types.DictType)
 _PURE = {
-    len, type, range, int, float, bool, abs, min, max, round, pow, np.int64, np.int32, np.intp,
+    *(getattr(builtins, text) for text in PURE), type, np.int64, np.int32, np.intp,
     np.uint64, np.float64, np.float32, np.bool_, np.shape, np.isnan, np.isinf, np.isfinite,
     math.isnan, math.isinf, math.isfinite, np.argmin, np.argmax, np.searchsorted, np.any, np.all,
     math.floor, math.ceil, math.trunc, np.logical_and, np.logical_or, np.logical_not, np.arange,
@@ -129,8 +130,6 @@ def _find(lowering: Lowerer, expr: ast.expr, kind: Any) -> Rule:
                 return Passive(True)
             if expr.attr == "real" and is_real(base_kind):
                 return View(base.id)
-            if expr.attr == "imag" and is_real(base_kind):
-                return Unknown([base.id], "the imaginary part of real numbers, which is 0")
         elif isinstance(base_kind, types.Float) and expr.attr in ("real", "imag"):
             return Linear(base, False, lowering) if expr.attr == "real" else Step(False)
         if isinstance(base_kind, types.ClassInstanceType):
@@ -214,6 +213,10 @@ def _call_rule(lowering: Lowerer, expr: ast.Call, kind: Any) -> Rule:
     arguments = expr.args
     inputs = real_names([*arguments, *(k.value for k in expr.keywords)], lowering)
     op = op_of(callee, expr)
+    if real and len(arguments) == 1 and is_array(lowering.type_of(arguments[0])):
+        if _is_among((builtins.min, builtins.max, builtins.sum), callee):
+            of_array: Rule = _asked(lowering, callee.__name__, expr, arguments, kind)
+            return of_array
     if callee in (builtins.min, builtins.max) and len(arguments) == 2 and not expr.keywords:
         op = TABLE["fmin" if callee is min else "fmax"]  # the first, if the second is nan
     if op is not None and real:
@@ -240,7 +243,7 @@ def _call_rule(lowering: Lowerer, expr: ast.Call, kind: Any) -> Rule:
         return _draw(expr, kind, inputs, f"the call of {expr.func.id}")
     if module.startswith("numpy"):
         return _numpy(lowering, expr, callee, text, kind, list(arguments))
-    if not real and not whole and _is_among(_PURE, callee):
+    if not real and not whole and (_is_among(_PURE, callee) or module in ("math", "_operator")):
         return Passive(True)
     if inputs:
         return Unknown(inputs, _what_is_called(lowering, expr.func, callee))
@@ -262,6 +265,8 @@ def _what_is_called(lowering: Lowerer, function: ast.Name, callee: Any) -> str:
         )
     if callee is sorted:
         return "the call of sorted (write np.sort(x))"
+    if callee is builtins.sum:
+        return "the call of sum with a start (write start + sum(x))"
     return f"the call of {shown}"
 
 
@@ -319,6 +324,10 @@ def _asked(lowering: Lowerer, text: str, expr: ast.Call, arguments: Atoms, kind:
     """Return what `understands` declares for a call: a rule, a text, or None."""
     if text not in FUNCTIONS:
         return None
+    of = [a for a in arguments if is_array(k := lowering.type_of(a)) and k.ndim == 0]
+    if of and not is_array(kind):
+        what = f"{text} of an array without axes; write it of the number: {ast.unparse(of[0])}[()]"
+        return Unknown(real_names(of, lowering), what)
     request = Request(lowering, text, expr, kind)
     return FUNCTIONS[text](request) if request.bind(arguments, expr.keywords) else None
 

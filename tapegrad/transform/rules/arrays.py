@@ -15,6 +15,7 @@ from tapegrad.transform.rules.scalars import product_of_elements as product_of_e
 from tapegrad.transform.rules.sequences import *
 from tapegrad.transform.rules.sorting import *
 from tapegrad.transform.rules.stacks import *
+from tapegrad.transform.rules.statistics import *
 from tapegrad.transform.rules.views import *
 
 enter_generated()  # they are not in any of these modules

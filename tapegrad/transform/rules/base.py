@@ -536,34 +536,3 @@ class Gather(Read):
         places = call_of("arrays.places", name(shadow))
         chosen = ast.Subscript(places, self.read(self.index), ast.Load())
         gen.line(call_of("arrays.scatter", name(shadow), chosen, name(gen.shadow(let.target))))
-
-
-class Literal(Rule):
-    """``np.array([a, b])``."""
-
-    fresh = True
-
-    def __init__(self, items: list[tuple[tuple[int, ...], ast.expr]], lowering: Lowerer) -> None:
-        self.items = items
-        self.types = lowering.types
-        self._inputs = real_names([item for _, item in items], lowering)
-
-    def zeros(self, let: Let) -> ast.expr:
-        if not self.items or self.types[let.target].dtype != types.float64:
-            return super().zeros(let)
-        extents: list[ast.expr] = [ast.Constant(1 + place) for place in self.items[-1][0]]
-        shape = extents[0] if len(extents) == 1 else ast.Tuple(extents, ast.Load())
-        return call_of("np.zeros", shape)
-
-    def write_vjp(self, gen: ReverseCode, let: Let) -> None:
-        for position, item in self.items:
-            if isinstance(item, ast.Name) and gen.is_active(item.id):
-                text = f"{gen.shadow(let.target)}[{', '.join(map(str, position))}]"
-                gen.add(item.id, text, ast.Constant(1.0))
-
-    def write_jvp(self, gen: ForwardCode, let: Let) -> None:
-        gen.set_handle(let.target, self.zeros(let))
-        for position, item in self.items:
-            if isinstance(item, ast.Name) and gen.is_active(item.id):
-                place = ", ".join(map(str, position))
-                gen.write(f"{gen.dot(let.target)}[{place}] = {gen.dot(item.id)}")

@@ -327,7 +327,7 @@ def _(call: Request, a: Any) -> Any:
 
 
 @derivative
-def slogdet_vjp_a(a, a_bar, g_1):
+def slogdet_vjp_a(a, a_bar, g_0, g_1):  # the sign, which g_0 belongs to, is constant
     a_bar += g_1 * np.linalg.inv(a).T
 
 

@@ -6,11 +6,13 @@ import ast
 from typing import Any
 
 import numpy as np
+from numba.core import types
 
-from tapegrad.transform.ir import Let
+from tapegrad.transform.ir import Let, name
+from tapegrad.transform.kinds import is_array
 from tapegrad.transform.rules.array_specs import Request, declare, derivative, understands
-from tapegrad.transform.rules.base import Alloc, Literal, Passive, Rule
-from tapegrad.transform.rules.generators import ForwardCode
+from tapegrad.transform.rules.base import Alloc, Passive, Rule, real_names
+from tapegrad.transform.rules.generators import ForwardCode, Lowerer, ReverseCode
 
 declare("full", "shape", "fill_value", calls=False, holomorphic=True)
 declare(
@@ -39,6 +41,41 @@ class Found(Passive):
     """A new array of integers or booleans computed from reals."""
 
     fresh = True
+
+
+class Literal(Rule):
+    """``np.array([a, b])``, and ``np.array(a)`` for a number."""
+
+    fresh = True
+
+    def __init__(self, items: list[tuple[tuple[int, ...], ast.expr]], lowering: Lowerer) -> None:
+        self.items = items
+        self.types = lowering.types
+        self._inputs = real_names([item for _, item in items], lowering)
+
+    def zeros(self, let: Let) -> ast.expr:
+        if not self.items or self.types[let.target].dtype != types.float64:
+            return super().zeros(let)
+        extents: list[ast.expr] = [ast.Constant(1 + place) for place in self.items[-1][0]]
+        shape = extents[0] if len(extents) == 1 else ast.Tuple(extents, ast.Load())
+        return ast.Call(name("np.zeros"), [shape], [])
+
+    def write_vjp(self, gen: ReverseCode, let: Let) -> None:
+        for position, item in self.items:
+            if isinstance(item, ast.Name) and gen.is_active(item.id):
+                text = f"{gen.shadow(let.target)}[{_place(position)}]"
+                gen.add(item.id, text, ast.Constant(1.0))
+
+    def write_jvp(self, gen: ForwardCode, let: Let) -> None:
+        gen.set_handle(let.target, self.zeros(let))
+        for position, item in self.items:
+            if isinstance(item, ast.Name) and gen.is_active(item.id):
+                gen.write(f"{gen.dot(let.target)}[{_place(position)}] = {gen.dot(item.id)}")
+
+
+def _place(position: tuple[int, ...]) -> str:
+    """Return the text of the position of an element."""
+    return ", ".join(map(str, position)) or "()"
 
 
 @understands("empty", "zeros", "ones")
@@ -153,7 +190,9 @@ def _(call: Request, a: Any, dtype: Any) -> Any:
             return None
         return Literal(items, call.lowering)
     if not call.ndim(a):
-        return None
+        if is_array(call.type(a)) or not isinstance(call.type(a), (types.Number, types.Boolean)):
+            return None
+        return Literal([((), a)], call.lowering)  # an array without axes
     same = call.text == "asarray" and call.type(a).dtype == call.kind.dtype
     return call.view(a) if same else call.linear(a)
 

@@ -1,4 +1,4 @@
-"""Functions of sequences: interpolation, differences, integrals, convolutions, statistics."""
+"""Functions of sequences: interpolation, differences, integrals, convolutions."""
 
 from __future__ import annotations
 
@@ -28,8 +28,6 @@ declare("unwrap", "p", calls=False, linear=("p",), value="p.copy()")
 declare("bincount", "x", "weights", "minlength")
 declare("logspace", "start", "stop", "num")
 declare("geomspace", "start", "stop", "num")
-declare("cov", "m", calls=False)
-declare("corrcoef", "x", calls=False)
 
 
 # -- interpolation ---------------------------------------------------------------------------------
@@ -457,69 +455,3 @@ def geomspace_jvp_start(start, start_dot, z):
 @derivative
 def geomspace_jvp_stop(stop, stop_dot, z):
     return z * np.linspace(0.0, stop_dot / stop, z.size)
-
-
-# -- statistics ------------------------------------------------------------------------------------
-
-
-@understands("cov")
-def _(call: Request, m: Any) -> Any:
-    return call.whole("cov") if call.ndim(m) == 2 else None
-
-
-@understands("corrcoef")
-def _(call: Request, x: Any) -> Any:
-    return call.whole("corrcoef") if call.ndim(x) == 2 else None
-
-
-@jit
-def without_mean(m):
-    """Return the rows of a matrix without their means, as float64."""
-    found = np.empty(m.shape)
-    for i in range(m.shape[0]):
-        found[i] = m[i] - np.mean(m[i])
-    return found
-
-
-@jit
-def scatter_matrix_tangent(m, m_dot):
-    """Return the tangent of the covariance matrix of the rows."""
-    product = np.dot(without_mean(m), np.ascontiguousarray(m_dot.T * 1.0))
-    return (product + product.T) / (m.shape[1] - 1)
-
-
-@derivative
-def cov_vjp_m(m, m_bar, g):
-    m_bar += np.dot(np.ascontiguousarray(g + g.T), without_mean(m)) / (m.shape[1] - 1)
-
-
-@derivative
-def cov_jvp_m(m, m_dot):
-    return scatter_matrix_tangent(m, m_dot)
-
-
-@derivative
-def corrcoef_vjp_x(x, x_bar, z, g):
-    # through the covariances c: z[i, j] is c[i, j] / sqrt(c[i, i] * c[j, j])
-    c = np.cov(x)
-    total = np.empty_like(c)
-    for i in range(c.shape[0]):
-        own = 0.0
-        for j in range(c.shape[0]):
-            total[i, j] = g[i, j] / np.sqrt(c[i, i] * c[j, j])
-            own += (g[i, j] + g[j, i]) * z[i, j]
-        total[i, i] -= 0.5 * own / c[i, i]
-    x_bar += np.dot(np.ascontiguousarray(total + total.T), without_mean(x)) / (x.shape[1] - 1)
-
-
-@derivative
-def corrcoef_jvp_x(x, x_dot, z):
-    c = np.cov(x)
-    tangent = scatter_matrix_tangent(x, x_dot)
-    found = np.empty_like(c)
-    for i in range(c.shape[0]):
-        for j in range(c.shape[0]):
-            size = np.sqrt(c[i, i] * c[j, j])
-            share = tangent[i, i] / c[i, i] + tangent[j, j] / c[j, j]
-            found[i, j] = tangent[i, j] / size - 0.5 * z[i, j] * share
-    return found

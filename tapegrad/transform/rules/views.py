@@ -19,7 +19,7 @@ from tapegrad.transform.rules.array_specs import (
     derivative,
     understands,
 )
-from tapegrad.transform.rules.base import Rule, real_names
+from tapegrad.transform.rules.base import Rule, Step, real_names
 from tapegrad.transform.rules.generators import ForwardCode, Generator, ReverseCode
 from tapegrad.transform.rules.whole import Whole
 
@@ -56,6 +56,11 @@ view_of("moveaxis", "a", "source", "destination")
 view_of("rot90", "m", "k")
 view_of("swapaxes", "a", "axis1", "axis2")
 view_of("transpose", "a", "axes")
+
+
+@understands("imag")
+def _(call: Request, val: Any) -> Any:
+    return None if call.ndim(val) else Step(False)  # of an array, zeros are made
 
 
 @understands("asarray_chkfinite", "real")

@@ -85,6 +85,7 @@ VIEWS = frozenset(
         "array_split",
         "asanyarray",
         "asarray",
+        "asarray_chkfinite",
         "ascontiguousarray",
         "asfortranarray",
         "atleast_1d",

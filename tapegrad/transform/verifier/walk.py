@@ -250,15 +250,17 @@ class Walk(Outcomes):
         )
 
     def literal(self, node: ast.expr) -> Handle | None:
-        """Return the array of a list or tuple display, None for other expressions."""
+        """Return the array of a display or of a number, None for other expressions."""
         if not isinstance(node, ast.Call) or module_call(node) not in _LITERALS:
             return None
-        if not isinstance(node.args[0], (ast.List, ast.Tuple)):
+        given = node.args[0]
+        is_number = isinstance(given, ast.Name) and isinstance(self.frame.get(given.id), Number)
+        if not is_number and not isinstance(given, (ast.List, ast.Tuple)):
             return None
         handle = Handle(Memory())
         handle.event = self.event()
         handle.event.results.append(handle)
-        for place, element in _elements(node.args[0], ()):
+        for place, element in _elements(given, ()):
             if isinstance(element, ast.Name) and element.id in self.frame.names:
                 value = self.frame.names[element.id]
                 index = [ast.Constant(k) for k in place]
