@@ -71,8 +71,9 @@ _NAMES = {**_numeric.PUBLIC, **_creation.CREATION}
 globals().update(_NAMES)
 __all__ = sorted({
     *_NAMES,
-    "BatchError", "DetachedWarning", "Function", "RecordingError", "SerialLoopWarning", "Tape",
-    "Tensor", "TransformError", "VerificationError", "are_deterministic_algorithms_enabled",
+    "BatchError", "DetachedWarning", "Function", "RecordingError", "RoundedWarning",
+    "SerialLoopWarning", "Tape", "Tensor", "TransformError", "VerificationError",
+    "are_deterministic_algorithms_enabled",
     "autograd", "checkpoint_scan", "checkpointed", "cond", "cuda", "current_tape", "enable_grad",
     "fft", "fori_loop", "func", "grad", "hessian", "hvp", "inference_mode",
     "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "is_grad_enabled",
@@ -90,6 +91,7 @@ _LAZY = {
     "njit": "tapegrad.transform.function",
     "set_tape_limit": "tapegrad.transform.tape_memory.limit",
     "stop_gradient": "tapegrad.transform.functions",
+    "RoundedWarning": "tapegrad.transform.errors",
     "SerialLoopWarning": "tapegrad.transform.errors",
     "TransformError": "tapegrad.transform.errors",
     "VerificationError": "tapegrad.transform.errors",
@@ -99,6 +101,7 @@ if _typing.TYPE_CHECKING:
     from tapegrad.replay.function import jit as jit
     from tapegrad.stubs.functions import *  # noqa: F403
     from tapegrad.transform.checkpointing import checkpointed as checkpointed
+    from tapegrad.transform.errors import RoundedWarning as RoundedWarning
     from tapegrad.transform.errors import SerialLoopWarning as SerialLoopWarning
     from tapegrad.transform.errors import TransformError as TransformError
     from tapegrad.transform.errors import VerificationError as VerificationError

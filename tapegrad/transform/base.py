@@ -37,7 +37,12 @@ from tapegrad.transform.blocks import sizes
 from tapegrad.transform.cache.fingerprint import Fingerprint
 from tapegrad.transform.codegen import store
 from tapegrad.transform.declared import Declared
-from tapegrad.transform.errors import SerialLoopWarning, TransformError, UnequalExtentsError
+from tapegrad.transform.errors import (
+    RoundedWarning,
+    SerialLoopWarning,
+    TransformError,
+    UnequalExtentsError,
+)
 from tapegrad.transform.ir import leaf_names
 from tapegrad.transform.kept import kept_with_function
 from tapegrad.transform.stubs import inherited_options, stub
@@ -376,6 +381,8 @@ class Derivative(Recording):
         namespace["_made_for"] = (self, kinds)
         for message in namespace["_about"]["in order"]:
             warnings.warn(SerialLoopWarning(message), stacklevel=level_of_user())
+        for message in namespace["_about"]["rounded"]:
+            warnings.warn(RoundedWarning(message), stacklevel=level_of_user())
         return namespace
 
     # -- omitted arguments --------------------------------------------------------------------

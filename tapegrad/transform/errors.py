@@ -32,6 +32,14 @@ class SerialLoopWarning(UserWarning):
     """
 
 
+class RoundedWarning(UserWarning):
+    """A value that derivatives depend on is rounded to some decimals, and has the derivative 0.
+
+    Rounding as a guard against noise makes whole gradients 0. The message names the line, and says
+    how to differentiate as if the value were not rounded.
+    """
+
+
 class VerificationError(ArithmeticError):
     """A derivative does not match its function.
 

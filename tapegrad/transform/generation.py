@@ -75,6 +75,7 @@ def generate(
     about = {"entry": entries[0], "cache": kept, "statics": recipe.write(program)}
     about |= {"run": versions.run, "assuming": versions.assuming}
     about["in order"] = versions.messages
+    about["rounded"] = list(dict.fromkeys(program.rounded))
     return Module(text, about, program.statics)
 
 

@@ -222,6 +222,7 @@ CASES = [
 
 @pytest.mark.filterwarnings("ignore::numba.core.errors.NumbaPerformanceWarning")
 @pytest.mark.filterwarnings("ignore::tapegrad.transform.errors.SerialLoopWarning")
+@pytest.mark.filterwarnings("ignore::tapegrad.transform.errors.RoundedWarning")
 @pytest.mark.parametrize("text", CASES)
 def test_every_function_in_every_place(text):
     check(module(text), X.copy(), M.copy(), compiled=False)

@@ -240,6 +240,7 @@ OTHERS = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore::tapegrad.transform.errors.RoundedWarning")
 @pytest.mark.parametrize("text", OTHERS)
 def test_right_or_refused(text):
     f = module(

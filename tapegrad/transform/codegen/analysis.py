@@ -204,7 +204,7 @@ class Activity:
             self._edges(statement)
         varied = self._reach(inputs, self.forward)
         useful = self._reach(outputs, self.backward)
-        self.varied = varied
+        self.varied, self.useful = varied, useful
         self.nodes = varied & useful
 
     def is_varied(self, name: str) -> bool:
@@ -441,6 +441,27 @@ def unused_suffix(suffix: str, names: Iterable[str]) -> str:
     while any(one.endswith(found) for one in names):
         number += 1
         found = f"{suffix}{number}"
+    return found
+
+
+def lost_by_rounding(function: FunctionIR, activity: Activity) -> list[str]:
+    """Return the messages about values with a derivative that are rounded to some decimals."""
+    source = function.source
+    if "_about" in source.function.__globals__:
+        return []  # generated code, which was made from code that was looked at
+    found = []
+    for statement in walk(function.body):
+        if not isinstance(statement, Let) or not getattr(statement.rule, "rounds", ""):
+            continue
+        is_used = activity.node(statement.target) in activity.useful
+        if is_used and activity.is_varied(statement.rule.rounds):
+            found.append(
+                f"line {statement.line} of {source.name} rounds a number to some decimals, so that "
+                "its derivative is 0. To differentiate as if x were not rounded, write "
+                "x + (round(y, n) - y) with y = tg.stop_gradient(x); if 0 is meant, round y\n"
+                f'  File "{source.filename}", line {statement.line}, in {source.name}\n'
+                f"    {source.text_of(statement.line)}"
+            )
     return found
 
 

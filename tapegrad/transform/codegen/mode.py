@@ -6,7 +6,13 @@ import functools
 from typing import NoReturn
 
 from tapegrad.ops.op import Fact
-from tapegrad.transform.codegen.analysis import Activity, Arrays, check_known, unused_suffix
+from tapegrad.transform.codegen.analysis import (
+    Activity,
+    Arrays,
+    check_known,
+    lost_by_rounding,
+    unused_suffix,
+)
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.ir import FunctionIR, Let, walk
 from tapegrad.transform.printer import Writer
@@ -47,6 +53,7 @@ class Mode:
         self.arrays = arrays
         self.activity = Activity(function, arrays, inputs, outputs)
         check_known(function, self.activity)
+        program.rounded += lost_by_rounding(function, self.activity)
         self.writer = Writer()
 
     def refuse(self, what: str, line: int) -> NoReturn:

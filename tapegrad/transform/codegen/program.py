@@ -53,6 +53,7 @@ class Program:
         self.modes: dict[str, tuple[Mode, Any]] = {}  # see `note_mode`
         # the function, and its pullback, of the reverse functions of segments
         self.segments: dict[str, tuple[str, str]] = {}
+        self.rounded: list[str] = []  # what is to be said of values that are rounded
         self.statics: dict[str, Any] = {}
         self.origins: dict[str, Any] = {}  # how to find each of them in another process
         self.taken: set[str] = set(RESERVED)

@@ -37,6 +37,7 @@ from tapegrad.transform.rules.base import (
     real_names,
 )
 from tapegrad.transform.rules.calls import Call
+from tapegrad.transform.rules.elementwise import to_decimals
 from tapegrad.transform.rules.generators import Lowerer
 from tapegrad.transform.rules.makers import Fixed, Found
 from tapegrad.transform.rules.partials import BINARY, UNARY, op_of
@@ -222,7 +223,8 @@ def _call_rule(lowering: Lowerer, expr: ast.Call, kind: Any) -> Rule:
     if op is not None and real:
         return Elementary(op, list(arguments), whole, lowering)
     if _is_among(_STEPS, callee):
-        return Fixed() if real and whole else Step(False) if real else Passive(True)
+        step = Fixed() if real and whole else Step(False) if real else Passive(True)
+        return to_decimals(step, [*arguments, *(k.value for k in expr.keywords)])
     if (
         isinstance(callee, type)
         and issubclass(callee, (float, np.floating))

@@ -47,6 +47,8 @@ class Rule:
     is_passing
         Whether cotangents reach all elements of the operands, unless multiplied by a zero among the
         program's own values. Not set for ops of the table.
+    rounds
+        The name that is rounded to some decimals, "" for other operations.
     """
 
     cheap = True
@@ -55,6 +57,7 @@ class Rule:
     kept: Mapping[str, str] = MappingProxyType({})
     calls = False
     is_passing = False
+    rounds = ""
     _inputs: Sequence[str] = ()
 
     def inputs(self) -> Sequence[str]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 from typing import Any
 
 from tapegrad.transform.rules.array_specs import Request, understands
-from tapegrad.transform.rules.base import Step
+from tapegrad.transform.rules.base import Rule, Step
 from tapegrad.transform.rules.makers import Fixed
 from tapegrad.transform.rules.scalars import clip, finite
 
@@ -32,4 +33,15 @@ def _(call: Request, x: Any) -> Any:
 
 @understands("round", "around")
 def _(call: Request, a: Any, decimals: Any) -> Any:
-    return Fixed() if call.is_whole else Step(False)
+    return to_decimals(Fixed() if call.is_whole else Step(False), [a, decimals])
+
+
+def to_decimals(rule: Rule, arguments: list[ast.expr | None]) -> Rule:
+    """Return the rule of a rounding, which notes what is rounded if that leaves decimals."""
+    number, decimals = (*arguments, None)[:2]
+    is_whole = decimals is None or (
+        isinstance(decimals, ast.Constant) and (decimals.value is None or decimals.value <= 0)
+    )
+    if isinstance(number, ast.Name) and not is_whole:
+        rule.rounds = number.id
+    return rule

@@ -19,6 +19,7 @@ class ProgramCode(Protocol):
 
     statics: dict[str, Any]
     origins: dict[str, Any]
+    rounded: list[str]
 
     def instance(self, dispatcher: Any, kinds: tuple[Any, ...]) -> Any:
         """Return a called function for argument types, lowered."""
