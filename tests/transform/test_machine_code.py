@@ -3,7 +3,7 @@
 import numba
 import numpy as np
 
-from tapegrad.transform.cache.machine_code import jit, passive, uncached
+from tapegrad.transform.cache.machine_code import MachineCode, jit, passive, uncached
 
 
 def double(x):
@@ -36,3 +36,16 @@ def test_compiled_code_calls_them():
 
     assert quadruple(1.5) == 6.0
     assert made(1.0) == 2.0
+
+
+def test_code_that_numba_was_not_shown_is_kept(tmp_path):
+    """As where LLVM finds the names of a function in the process, and makes no code for it."""
+    made = numba.njit(double)
+    made.compile((numba.float64,))
+    (compiled,) = made.overloads.values()
+    compiled.library.enable_object_caching()  # there is no code now
+    cache = MachineCode(tmp_path / "double", "a key")
+    cache.save_overload((numba.float64,), compiled)
+    found = cache.load_overload((numba.float64,), compiled.target_context)
+    assert found is not None
+    assert found.entry_point(1.5) == 3.0

@@ -92,6 +92,17 @@ def reduced(result: CompileResult) -> tuple[Any, ...] | None:
     )
 
 
+def keep_object(library: JITCodeLibrary) -> None:
+    """Have machine code at hand that is written to disk.
+
+    LLVM gives it to numba when it makes it, which it does not where it finds the names of a module
+    in another one.
+    """
+    if library._compiled_object is None:
+        machine = library.codegen._tm
+        library._compiled_object = machine.emit_object(library._final_module)
+
+
 def rebuilt(context: Any, parts: tuple[Any, ...]) -> CompileResult:
     """Return a compiled function from what `reduced` returns."""
     name, bitcode, described, environment, signature, reload_init = parts

@@ -75,6 +75,8 @@ class MachineCode(NullCache):
         place = self._place(sig, data.codegen)
         if place is not None:
             linked = library.reduced(data)
+            if linked is None:
+                library.keep_object(data.library)
             kept = ("linked", linked) if linked is not None else ("emitted", data._reduce())
             cache.write(*place, dumps(kept))
 
