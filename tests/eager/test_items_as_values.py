@@ -350,7 +350,27 @@ def test_what_is_made_of_arrays(name):
         np.testing.assert_allclose(f(tg.array(X)), f(X), rtol=1e-14)
 
 
+class Doubled(tg.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return tg.as_tensor(x) * 2.0
+
+    @staticmethod
+    def backward(ctx, g):
+        return 2.0 * g
+
+
+@tg.njit
+def compiled(x):
+    return x * 2.0
+
+
 MADE = {
+    "a Function": (lambda: Doubled.apply(tg.sin(X)), False),
+    "a Function of an array": (lambda: Doubled.apply(X), False),
+    "a Function of a tensor": (lambda: Doubled.apply(tg.tensor(X)), True),
+    "a compiled function": (lambda: compiled(tg.sin(X)), False),
+    "a compiled function of a tensor": (lambda: compiled(tg.tensor(X)), True),
     "an op": (lambda: tg.maximum(X, X), False),
     "of a tensor": (lambda: tg.maximum(tg.tensor(X), X), True),
     "of both": (lambda: tg.tensor(X) * tg.asarray(X), True),

@@ -37,7 +37,7 @@ from tapegrad.eager.inplace import check_writable, write
 from tapegrad.eager.lines import level_of_user
 from tapegrad.eager.modes import COMPUTE_ONLY, MODE, RECORD_OP
 from tapegrad.eager.numeric import FUNCTIONS
-from tapegrad.eager.tensor import Tensor, wrap
+from tapegrad.eager.tensor import Tensor, meta_of_result, wrap
 from tapegrad.eager.traced import is_recording
 from tapegrad.eager.traced_callbacks import called_back
 from tapegrad.probes import probe
@@ -446,6 +446,9 @@ def _record(
     dirty = _check_dirty(cls, ctx, args, given, recording)
     results = _outputs(args, given, dirty, is_dual)
     if not record:
+        for result in results:
+            if type(result) is Tensor and result._own is None and result._meta is None:
+                result._meta = meta_of_result(*args)
         return results
     skipped = {id(tensor) for tensor in ctx._non_differentiable}
     differentiable = [
