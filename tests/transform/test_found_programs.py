@@ -27,6 +27,28 @@ B = np.array([-0.5, 0.6, 0.2])
 
 # name: (text, arguments)
 FOUND = {
+    "a callee that returns an integer and writes numbers to an array": (
+        """
+@njit
+def insert(target, value, index):
+    for i in range(len(target) - 1, index, -1):
+        target[i] = target[i - 1]
+    target[index] = value
+    return index + 1
+
+@njit
+def f(a, b):
+    found = a.copy()
+    start = 0
+    for value in b:
+        for i in range(start, len(found)):
+            if value > found[i]:
+                start = insert(found, value, i)
+                break
+    return np.sum(found * np.arange(3.0))
+""",
+        (np.array([3.0, 2.0, 1.0]), np.array([2.5, 2.2, 0.5])),
+    ),
     "work array of a callee, made again and not filled": (
         """
 @tg.njit

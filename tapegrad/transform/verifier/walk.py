@@ -289,7 +289,8 @@ class Walk(Outcomes):
 
     def operands(self, node: ast.expr, results: list[str]) -> dict[str, Operand]:
         found: dict[str, Operand] = {}
-        if self.facts.flat.issuperset(results) and results:
+        is_flat = bool(results) and self.facts.flat.issuperset(results)
+        if is_flat and called(node) is None:  # a function of the user may write to its arguments
             return found
         has_bars = any(n + self.suffix in self.bars for n in results)
         for name, count, sign in operands(node):
