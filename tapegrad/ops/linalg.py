@@ -20,8 +20,8 @@ from tapegrad.ops.batching import aligned, flattened
 from tapegrad.ops.complex import adjoint, conjugate, conjugated, imag, real
 from tapegrad.ops.composite import composite
 from tapegrad.ops.devices import on_device_of
+from tapegrad.ops.eigenspaces import inverse_of, of_kernel, over_gaps, safe_inverse
 from tapegrad.ops.op import copied, internal, is_complex, plain, public, rank, shape_of
-from tapegrad.ops.piecewise import where
 from tapegrad.ops.products import matmul
 from tapegrad.ops.shape import (
     concatenate,
@@ -394,19 +394,13 @@ def _eigh(x, uplo):
     return np.linalg.eigh(x, UPLO=uplo)
 
 
-def safe_inverse(differences: Any) -> Any:
-    """Return 1 / differences, or 0 on the diagonal and where eigenvalues coincide."""
-    same = differences == 0.0
-    return where(same, 0.0, 1.0 / where(same, 1.0, differences))
-
-
 @public("eigh", "linalg.eigh")
 @opaque(_eigh, arrays=1)
 def eigh(x, uplo="L"):
     """Eigenvalues (ascending) and eigenvectors of symmetric matrices.
 
     The cotangent of x is symmetric. Where eigenvalues coincide, eigenvectors have no derivative: it
-    is taken as 0 within the eigenspace.
+    is nan if the vectors of the eigenspace have cotangents that could turn them.
     """
 
 
@@ -415,8 +409,8 @@ def _(g, z):
     w, v = z
     gw, gv = g
     refuse_phases(matmul(adjoint(v), gv), "eigh: the eigenvectors")
-    gaps = safe_inverse(expand_dims(w, -2) - expand_dims(w, -1))
-    middle = ew.multiply(gaps, matmul(adjoint(v), gv))
+    gaps = expand_dims(w, -2) - expand_dims(w, -1)
+    middle = over_gaps(matmul(adjoint(v), gv), w, gaps)
     middle = middle + ew.multiply(expand_dims(gw, -2), _eye(shape_of(w)[-1], w))
     full = matmul(v, matmul(middle, adjoint(v)))
     return 0.5 * (full + adjoint(full))
@@ -427,8 +421,8 @@ def _(t, z):
     w, v = z
     middle = matmul(adjoint(v), matmul(0.5 * (t + adjoint(t)), v))
     along = diagonal(middle, 0, -2, -1)
-    gaps = safe_inverse(expand_dims(w, -2) - expand_dims(w, -1))
-    return real(along) if is_complex(along) else along, matmul(v, ew.multiply(gaps, middle))
+    turned = over_gaps(middle, w, expand_dims(w, -2) - expand_dims(w, -1))
+    return real(along) if is_complex(along) else along, matmul(v, turned)
 
 
 @public("eigvalsh", "linalg.eigvalsh")
@@ -454,13 +448,13 @@ def _of_thin_svd(g, z):
     gu, gs, gvt = g
     v, gv = adjoint(vt), adjoint(gvt)
     row, column = expand_dims(s, -2), expand_dims(s, -1)
-    gaps = safe_inverse((row - column) * (row + column))
+    gaps = (row - column) * (row + column)
     inverse = safe_inverse(s)
     utgu = matmul(adjoint(u), gu)
     vtgv = matmul(adjoint(v), gv)
     eye = _eye(shape_of(s)[-1], s)
-    middle = ew.multiply(ew.multiply(gaps, utgu - adjoint(utgu)), row)
-    middle = middle + ew.multiply(column, ew.multiply(gaps, vtgv - adjoint(vtgv)))
+    turning = ew.multiply(utgu - adjoint(utgu), row) + ew.multiply(column, vtgv - adjoint(vtgv))
+    middle = over_gaps(turning, s, gaps, (utgu, vtgv))
     middle = middle + ew.multiply(expand_dims(gs, -2), eye)
     if is_complex(u):  # the phases of u and v are coupled: each takes one half
         refuse_phases(utgu + vtgv, "svd: the singular vectors")
@@ -468,10 +462,10 @@ def _of_thin_svd(g, z):
         middle = middle + 0.5j * turn
     found = matmul(u, matmul(middle, vt))
     if shape_of(u)[-2] > shape_of(u)[-1]:
-        scaled = ew.multiply(gu, expand_dims(inverse, -2))
+        scaled = ew.multiply(gu, expand_dims(inverse_of(s), -2)) + of_kernel(gu, s)
         found = found + matmul(scaled - matmul(u, matmul(adjoint(u), scaled)), vt)
     if shape_of(v)[-2] > shape_of(v)[-1]:
-        scaled = adjoint(ew.multiply(gv, expand_dims(inverse, -2)))
+        scaled = adjoint(ew.multiply(gv, expand_dims(inverse_of(s), -2)) + of_kernel(gv, s))
         found = found + matmul(u, scaled - matmul(matmul(scaled, v), vt))
     return found
 
@@ -481,22 +475,24 @@ def _of_thin_svd_forward(t, z):
     u, s, vt = z
     v = adjoint(vt)
     row, column = expand_dims(s, -2), expand_dims(s, -1)
-    gaps = safe_inverse((row - column) * (row + column))
+    gaps = (row - column) * (row + column)
     middle = matmul(adjoint(u), matmul(t, v))
     along = diagonal(middle, 0, -2, -1)
     left, right = ew.multiply(middle, row), ew.multiply(column, middle)
-    turned_u = ew.multiply(gaps, left + adjoint(left))
-    turned_v = ew.multiply(gaps, right + adjoint(right))
+    turned_u = over_gaps(left + adjoint(left), s, gaps, (middle, adjoint(middle)))
+    turned_v = over_gaps(right + adjoint(right), s, gaps, (middle, adjoint(middle)))
     if is_complex(u):  # the phases are coupled
         turn = 0.5j * imag(along) * safe_inverse(s)
         phases = ew.multiply(expand_dims(turn, -2), _eye(shape_of(s)[-1], s))
         turned_u, turned_v = turned_u + phases, turned_v - phases
     tu, tv = matmul(u, turned_u), matmul(v, turned_v)
     if shape_of(u)[-2] > shape_of(u)[-1]:
-        scaled = ew.multiply(matmul(t, v), expand_dims(safe_inverse(s), -2))
+        along_v = matmul(t, v)
+        scaled = ew.multiply(along_v, expand_dims(inverse_of(s), -2)) + of_kernel(along_v, s)
         tu = tu + scaled - matmul(u, matmul(adjoint(u), scaled))
     if shape_of(v)[-2] > shape_of(v)[-1]:
-        scaled = ew.multiply(matmul(adjoint(t), u), expand_dims(safe_inverse(s), -2))
+        along_u = matmul(adjoint(t), u)
+        scaled = ew.multiply(along_u, expand_dims(inverse_of(s), -2)) + of_kernel(along_u, s)
         tv = tv + scaled - matmul(v, matmul(vt, scaled))
     return tu, real(along) if is_complex(along) else along, adjoint(tv)
 
@@ -540,7 +536,8 @@ def svd(x, full_matrices=True, compute_uv=True):
 
     Here k is the number of singular values; ``full_matrices=False`` returns only k vectors. The
     others have no derivative, and nonzero cotangents of them are refused. Where singular values
-    coincide, singular vectors have no derivative: it is taken as 0 within their space.
+    coincide, singular vectors have no derivative: it is nan if they have cotangents that could turn
+    them within their space.
     """
     square = shape_of(x)[-1] == shape_of(x)[-2]
     found = full_svd(x) if full_matrices and compute_uv and not square else thin_svd(x)

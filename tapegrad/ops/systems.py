@@ -11,7 +11,8 @@ from tapegrad.ops import reduction
 from tapegrad.ops.array_kinds import opaque
 from tapegrad.ops.complex import adjoint, conjugate, real
 from tapegrad.ops.composite import composite
-from tapegrad.ops.linalg import inv, refuse_phases, safe_inverse, solve, svdvals
+from tapegrad.ops.eigenspaces import over_gaps
+from tapegrad.ops.linalg import inv, refuse_phases, solve, svdvals
 from tapegrad.ops.norms import norm
 from tapegrad.ops.op import array_of, dtype_of, plain, public, rank, shape_of
 from tapegrad.ops.piecewise import where
@@ -176,10 +177,11 @@ def multi_dot(arrays):
 def eig(x):
     """Eigenvalues w and eigenvectors v (columns of length 1) of square matrices.
 
-    Where eigenvalues coincide, eigenvectors have no derivative: it is taken as 0 within their
-    space. Losses that depend on the phases of eigenvectors are refused. Source: C. Boeddeker, P.
-    Hanebrink, L. Drude, J. Heymann, R. Haeb-Umbach, "On the computation of complex-valued gradients
-    with application to statistically optimum beamforming", arXiv 1701.00392, section 4.4.
+    Where eigenvalues coincide, eigenvectors have no derivative: it is nan if they have cotangents
+    that could turn them within their space. Losses that depend on the phases of eigenvectors are
+    refused. Source: C. Boeddeker, P. Hanebrink, L. Drude, J. Heymann, R. Haeb-Umbach, "On the
+    computation of complex-valued gradients with application to statistically optimum beamforming",
+    arXiv 1701.00392, section 4.4.
     """
 
 
@@ -195,9 +197,8 @@ def _(g, z):
     lengths = matmul(vh, v)
     middle = inner - ew.multiply(lengths, expand_dims(real(along), -2))
     gaps = expand_dims(w, -2) - expand_dims(w, -1)
-    middle = ew.multiply(middle, safe_inverse(conjugate(gaps)))
-    eye = np.eye(shape_of(w)[-1])
-    middle = ew.multiply(middle, 1.0 - eye) + ew.multiply(expand_dims(gw, -2), eye)
+    middle = over_gaps(middle, w, conjugate(gaps))
+    middle = middle + ew.multiply(expand_dims(gw, -2), np.eye(shape_of(w)[-1]))
     return solve(vh, matmul(middle, vh))
 
 
@@ -206,7 +207,7 @@ def _(t, z):
     w, v = z
     middle = solve(v, matmul(t, v))
     gaps = expand_dims(w, -2) - expand_dims(w, -1)
-    turned = matmul(v, ew.multiply(middle, safe_inverse(gaps)))
+    turned = matmul(v, over_gaps(middle, w, gaps))
     along = reduction.sum(real(ew.multiply(conjugate(v), turned)), axis=-2, keepdims=True)
     return diagonal(middle, 0, -2, -1), turned - ew.multiply(v, along)
 

@@ -328,13 +328,69 @@ def test_eigh(batch, uplo):
     check(both, x)
 
 
-def test_eigh_with_equal_eigenvalues():
-    """Functions of the eigenvalues are fine, eigenvectors get no infinite derivative."""
-    t = tg.tensor(np.eye(3), requires_grad=True)
-    (g,) = tg.autograd.grad(tg.linalg.eigvalsh(t).sum(), t)
-    np.testing.assert_allclose(array_of(g), np.eye(3), atol=1e-14)
-    (g,) = tg.autograd.grad(tg.linalg.eigh(t)[1].sum(), t)
-    assert np.isfinite(array_of(g)).all()
+def turned(values):
+    """A symmetric matrix with these eigenvalues, and an eigenvector of the last one."""
+    q = np.linalg.qr(data(3, 3))[0]
+    x = q * np.array(values) @ q.T
+    return 0.5 * (x + x.T), q[:, 2]
+
+
+EQUAL = {"unit": np.eye(3), "zero": np.zeros((3, 3)), "turned": turned([1.0, 1.0, 2.0])[0]}
+WEIGHTS = np.arange(9.0).reshape(3, 3) ** 2
+
+
+def of_eigenvalues(function):
+    def f(x):
+        w, v = tg.linalg.eigh(x)
+        return tg.sum(v * function(w) @ v.mT * WEIGHTS)
+
+    return f
+
+
+def of_singular_values(function):
+    def f(x):
+        u, s, vt = tg.linalg.svd(x, full_matrices=False)
+        return tg.sum(u * function(s) @ vt * WEIGHTS[: x.shape[0], : x.shape[1]])
+
+    return f
+
+
+@pytest.mark.parametrize("matrix", EQUAL)
+@pytest.mark.parametrize("family", [of_eigenvalues, of_singular_values])
+def test_smooth_functions_of_matrices_with_equal_eigenvalues(family, matrix):
+    """What such a function is within an eigenspace is not known from the vectors: never 0."""
+    f, x = family(tg.exp), EQUAL[matrix]
+    assert np.isnan(tg.grad(f)(x)).any()
+    assert np.isnan(tg.jvp(f)(x, WEIGHTS + WEIGHTS.T)[1])
+    assert np.isnan(tg.hessian(f)(x)).any()
+
+
+@pytest.mark.parametrize("matrix", EQUAL)
+@pytest.mark.parametrize("values", [tg.linalg.eigvalsh, tg.linalg.svdvals])
+def test_functions_of_equal_eigenvalues_alone(values, matrix):
+    x = EQUAL[matrix]
+    found = tg.grad(lambda x: tg.sum(values(x) ** 3))(x)
+    np.testing.assert_allclose(found, 3 * x @ x, atol=1e-13)
+    t = WEIGHTS + WEIGHTS.T
+    _, tangent = tg.jvp(lambda x: tg.sum(values(x) ** 3))(x, t)
+    np.testing.assert_allclose(tangent, np.sum(3 * x @ x * t), rtol=1e-12, atol=1e-12)
+
+
+def test_an_eigenvector_beside_an_eigenspace():
+    """Vectors of other eigenvalues have their derivatives."""
+    x, v = turned([1.0, 1.0, 2.0])
+    found = tg.grad(lambda x: tg.sum(tg.linalg.eigh(x)[1][:, 2] ** 2 * WEIGHTS[0]))(x)
+    across = (np.eye(3) - np.outer(v, v)) @ (2.0 * WEIGHTS[0] * v)
+    want = np.outer(across, v)
+    np.testing.assert_allclose(found, 0.5 * (want + want.T), rtol=1e-11, atol=1e-12)
+
+
+def test_the_vector_of_a_zero_singular_value():
+    """It is any vector across the others, in a matrix that is higher than wide."""
+    x = np.outer([1.0, 2.0, 3.0], [1.0, -1.0])
+    assert np.isnan(tg.grad(lambda x: tg.sum(tg.linalg.svd(x, False)[0] ** 3))(x)).any()
+    found = tg.grad(lambda x: tg.sum(tg.linalg.svd(x, False)[1] ** 2))(x)
+    np.testing.assert_allclose(found, 2 * x, atol=1e-13)
 
 
 @pytest.mark.parametrize("shape", [(3, 3), (4, 2), (2, 4), (2, 3, 2), (1, 3), (2, 2, 3)])

@@ -4,7 +4,7 @@ Formulas: of the SVD, J. Townsend, "Differentiating the singular value decomposi
 QR, S. F. Walter et al., "On evaluating higher-order derivatives of the QR decomposition" (2012); of
 eigenvalues, M. B. Giles, "Collected matrix derivative results for forward and reverse mode
 algorithmic differentiation" (2008). If singular values or eigenvalues coincide, the corresponding
-vectors have no derivative: it is taken as 0 within their span.
+vectors have no derivative: it is nan, unless what it is multiplied by is 0.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.transform import runtime
 from tapegrad.transform.cache.machine_code import jit
 from tapegrad.transform.ir import Let, name, names_in
 from tapegrad.transform.printer import show
@@ -142,25 +143,70 @@ def _(call: Request, a: Any, full_matrices: Any) -> Any:
 
 
 @jit
-def inverse_gaps(squares):
-    """Return 1 / (x[j] - x[i]) for all pairs of elements, 0 where they are equal."""
-    found = np.zeros((squares.size, squares.size), squares.dtype)
-    for i in range(squares.size):
-        for j in range(squares.size):
-            gap = squares[j] - squares[i]
-            if gap != 0.0:
-                found[i, j] = 1.0 / gap
+def rounding_of(w):
+    """Return what eigenvalues may differ by due to rounding."""
+    largest = 0.0
+    for i in range(w.size):
+        largest = max(largest, abs(w[i]))
+    epsilon = 1.2e-07 if w.itemsize == 4 else 2.2e-16
+    return 4.0 * w.size * epsilon * largest
+
+
+@jit
+def inverse_gaps(w, sums):
+    """Return 1 / ((w[j] - w[i]) * sums[i, j]) for all pairs of eigenvalues, 0 on the diagonal.
+
+    It is nan where they coincide but for rounding: their vectors are any basis of the eigenspace.
+    """
+    size = w.size
+    found = np.zeros((size, size), w.dtype)
+    near = rounding_of(w)
+    for i in range(size):
+        for j in range(size):
+            if i != j:
+                gap = w[j] - w[i]
+                if abs(gap) <= near:
+                    found[i, j] = np.nan
+                else:
+                    found[i, j] = 1.0 / (gap * sums[i, j])
+    return found
+
+
+@jit
+def all_ones(w):
+    """Return ones for all pairs of elements."""
+    return np.ones((w.size, w.size), w.dtype)
+
+
+@jit
+def all_sums(w):
+    """Return the sums of all pairs of elements."""
+    found = np.empty((w.size, w.size), w.dtype)
+    for i in range(w.size):
+        for j in range(w.size):
+            found[i, j] = w[i] + w[j]
+    return found
+
+
+@jit
+def elementwise_product(x, y):
+    """Return x * y, with 0 where x is 0 and y is nan."""
+    found = np.empty_like(x)
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            found[i, j] = runtime.product(x[i, j], y[i, j])
     return found
 
 
 @jit
 def scaled_columns(x, s):
-    """Return a matrix with its columns divided by `s`, 0 where `s` is 0."""
+    """Return a matrix with columns divided by `s`; where `s` is 0, nan unless they are 0."""
     found = np.zeros_like(x)
+    near = rounding_of(s)
     for j in range(s.size):
-        if s[j] != 0.0:
-            for i in range(x.shape[0]):
-                found[i, j] = x[i, j] / s[j]
+        inverse = 1.0 / s[j] if s[j] > near else np.nan
+        for i in range(x.shape[0]):
+            found[i, j] = runtime.product(x[i, j], inverse)
     return found
 
 
@@ -192,14 +238,15 @@ def svd_vjp_a(a, a_bar, full_matrices, g_0, g_1, g_2):
     size = s.size
     gu = g_0[:, :size].copy()
     gv = np.ascontiguousarray(g_2[:size].T)
-    gaps = inverse_gaps(s * s)
+    gaps = inverse_gaps(s, all_sums(s))
     p = product_of(u.T, gu)
     q = product_of(vt, gv)
+    left = elementwise_product(p, gaps)
+    right = elementwise_product(q, gaps)
     middle = np.empty_like(p)
     for i in range(size):
         for j in range(size):
-            turn = (p[i, j] - p[j, i]) * s[j] + s[i] * (q[i, j] - q[j, i])
-            middle[i, j] = gaps[i, j] * turn
+            middle[i, j] = (left[i, j] + left[j, i]) * s[j] + s[i] * (right[i, j] + right[j, i])
         middle[i, i] += g_1[i]
     a_bar += product_of(product_of(u, middle), vt)
     if a.shape[0] > size:
@@ -219,22 +266,23 @@ def svd_jvp_a(a, a_dot, full_matrices, vectors, z_0, z_1, z_2):
     vt = z_2[:size].copy()
     p = product_of(product_of(u.T, a_dot), vt.T)
     s_dot = np.empty_like(s)
-    gaps = inverse_gaps(s * s)
+    gaps = inverse_gaps(s, all_sums(s))
+    along = elementwise_product(p, gaps)
     left = np.zeros_like(p)
     right = np.zeros_like(p)
     for i in range(size):
         s_dot[i] = p[i, i]
         for j in range(size):
-            left[i, j] = gaps[i, j] * (p[i, j] * s[j] + s[i] * p[j, i])
-            right[i, j] = gaps[i, j] * (s[i] * p[i, j] + p[j, i] * s[j])
+            left[i, j] = along[i, j] * s[j] - s[i] * along[j, i]
+            right[i, j] = s[i] * along[i, j] - along[j, i] * s[j]
     u_dot = product_of(u, left)
     v_dot = product_of(vt.T, right)
     if a.shape[0] > size:
-        along = product_of(a_dot, vt.T)
-        u_dot += scaled_columns(along - product_of(u, product_of(u.T, along)), s)
+        turned = product_of(a_dot, vt.T)
+        u_dot += scaled_columns(turned - product_of(u, product_of(u.T, turned)), s)
     if a.shape[1] > size:
-        along = product_of(a_dot.T, u)
-        v_dot += scaled_columns(along - product_of(vt.T, product_of(vt, along)), s)
+        turned = product_of(a_dot.T, u)
+        v_dot += scaled_columns(turned - product_of(vt.T, product_of(vt, turned)), s)
     return u_dot, s_dot, np.ascontiguousarray(v_dot.T)
 
 
@@ -254,7 +302,7 @@ def _(call: Request, a: Any) -> Any:
 @derivative
 def eigh_vjp_a(a, a_bar, g_0, g_1):
     w, v = np.linalg.eigh(a)
-    middle = inverse_gaps(w) * product_of(v.T, g_1)
+    middle = elementwise_product(product_of(v.T, g_1), inverse_gaps(w, all_ones(w)))
     for i in range(w.size):
         middle[i, i] += g_0[i]
     full = product_of(product_of(v, middle), v.T)
@@ -267,7 +315,8 @@ def eigh_jvp_a(a, a_dot, z_0, z_1):
     w_dot = np.empty_like(z_0)
     for i in range(z_0.size):
         w_dot[i] = p[i, i]
-    return w_dot, product_of(z_1, inverse_gaps(z_0) * p)
+    turned = elementwise_product(p, inverse_gaps(z_0, all_ones(z_0)))
+    return w_dot, product_of(z_1, turned)
 
 
 # -- orthogonal triangular -------------------------------------------------------------------------
