@@ -205,7 +205,8 @@ def exp_of_difference(x, y):
     """e**(x - y), as if the difference were not rounded; 1 for equal infinities. At most 2 ulp."""
     d, e = _difference(x, y)
     z = exp(d)
-    return 1.0 if x == y else z + z * e
+    z = z + z * e if z < math.inf else z
+    return 1.0 if x == y else z
 
 
 def _share(x, y, z, e):

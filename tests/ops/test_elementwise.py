@@ -30,6 +30,9 @@ VALUES = {
     "at_most": np.minimum,
     "cosine": lambda x, y, length: x / np.where(length == 0.0, 1.0, length),
     "gaussian": lambda x: np.exp(-x * x),
+    "erfcx_derivative": lambda n, x: _erfcx_derivative(n, x).astype(x.dtype),
+    "exp_of_difference": lambda x, y: np.exp(_difference(x, y)),
+    "normal": lambda x: np.exp(-x * x / 2),
     "inverted": lambda x, y: _inverted(np.asarray(x), np.asarray(y)),
     "one_minus_square": lambda x: (1.0 - x) * (1.0 + x),
     "relu": lambda x: np.maximum(x, np.zeros((), np.asarray(x).dtype)),
@@ -52,6 +55,12 @@ def _difference(x, y):
     return np.where(x == y, 0.0, np.subtract(x, y)).astype(np.result_type(x, y))
 
 
+def _erfcx_derivative(n, x):
+    value = scipy.special.erfcx(x)
+    slope = 2 * x * value - 2 / math.sqrt(math.pi)
+    return np.choose(n.astype(int), [value, slope, 2 * value + 2 * x * slope])
+
+
 def _sinc_derivative(n, x):
     if not np.isfinite(x):
         return 0.0 * (x == x) if n == n else math.nan
@@ -66,6 +75,7 @@ EXACT = {
     "gammaln": lambda x: mp.log(abs(mp.gamma(x))),
     "digamma": mp.digamma,
     "polygamma": lambda n, x: mp.psi(int(n), x),
+    "erfcx_derivative": lambda n, x: mp.diff(lambda u: mp.exp(u * u) * mp.erfc(u), x, int(n)),
 }
 
 
@@ -83,8 +93,8 @@ def exact_partial(name, position, *values):
     with mp.workdps(40):
         if len(values) == 1:
             return float(mp.diff(EXACT[name], values[0]))
-        if name == "polygamma":  # its first argument is an integer
-            return float(mp.psi(int(values[0]) + 1, values[1]))
+        if name in ("polygamma", "erfcx_derivative"):  # the first argument is an integer
+            return float(EXACT[name](values[0] + 1, values[1]))
         return float(mp.diff(EXACT[name], values, tuple(orders)))
 
 
@@ -432,7 +442,7 @@ def test_second_derivatives_at_special_points(name, args, expected, dtype, size)
 
 POINTS = [NAN, INF, -INF, 0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0, 1e-40, -1e30]
 SINGLE = {"gammaln", "digamma", "polygamma"}  # poles differ by sign conventions of their own
-SINGLE |= {"sinc_derivative"}  # whose order is a number >= 0
+SINGLE |= {"sinc_derivative", "erfcx_derivative"}  # whose order is a number >= 0
 
 
 @pytest.mark.parametrize("repeats", [1, 300], ids=["small", "large"])
