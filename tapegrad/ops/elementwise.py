@@ -24,7 +24,7 @@ PI = 3.141592653589793
 # -- arithmetic -----------------------------------------------------------------------------------
 
 
-@elementwise(np.add, facts=Fact.ARITHMETIC | Fact.PASSING | Fact.HOLOMORPHIC)
+@elementwise(np.add, facts=Fact.ARITHMETIC | Fact.HOLOMORPHIC)
 def add(x, y):
     """Sum."""
     return x + y
@@ -35,7 +35,7 @@ def _():
     return 1.0, 1.0
 
 
-@elementwise(np.subtract, facts=Fact.ARITHMETIC | Fact.PASSING | Fact.HOLOMORPHIC)
+@elementwise(np.subtract, facts=Fact.ARITHMETIC | Fact.HOLOMORPHIC)
 def subtract(x, y):
     """Difference."""
     return x - y
@@ -46,7 +46,7 @@ def _():
     return 1.0, -1.0
 
 
-@elementwise(np.multiply, facts=Fact.ARITHMETIC | Fact.PASSING | Fact.HOLOMORPHIC)
+@elementwise(np.multiply, facts=Fact.ARITHMETIC | Fact.HOLOMORPHIC)
 def multiply(x, y):
     """Product."""
     return x * y
@@ -60,7 +60,7 @@ def _(x, y):
 @public("divide", "true_divide")
 @elementwise(
     np.divide,
-    facts=Fact.ARITHMETIC | Fact.SINGULAR | Fact.POLE | Fact.PASSING | Fact.HOLOMORPHIC,
+    facts=Fact.ARITHMETIC | Fact.SINGULAR | Fact.POLE | Fact.HOLOMORPHIC,
 )
 def divide(x, y):
     """Quotient; at y = 0, the derivatives are inf or nan by floating-point division."""
@@ -72,7 +72,7 @@ def _(z, y):
     return 1.0 / y, -z / y
 
 
-@elementwise(np.negative, facts=Fact.ARITHMETIC | Fact.PASSING | Fact.HOLOMORPHIC)
+@elementwise(np.negative, facts=Fact.ARITHMETIC | Fact.HOLOMORPHIC)
 def negative(x):
     """Negation."""
     return -x
@@ -83,7 +83,7 @@ def _():
     return -1.0
 
 
-@elementwise(np.positive, facts=Fact.ARITHMETIC | Fact.PASSING | Fact.HOLOMORPHIC)
+@elementwise(np.positive, facts=Fact.ARITHMETIC | Fact.HOLOMORPHIC)
 def positive(x):
     """Copy of the value."""
     return +x
@@ -106,7 +106,7 @@ def _(z):
 
 
 @public("power", "pow")
-@elementwise(np.power, compiled=True, facts=Fact.SINGULAR | Fact.PASSING | Fact.HOLOMORPHIC)
+@elementwise(np.power, compiled=True, facts=Fact.SINGULAR | Fact.HOLOMORPHIC)
 def power(x, y):
     """Power x**y.
 
@@ -127,7 +127,7 @@ def _(z, x, y):
     return where(constant, 0.0, y * power(x, exponent - 1.0)), where(zero, 0.0, z * log(base))
 
 
-@elementwise(np.square, facts=Fact.ARITHMETIC | Fact.PASSING | Fact.HOLOMORPHIC)
+@elementwise(np.square, facts=Fact.ARITHMETIC | Fact.HOLOMORPHIC)
 def square(x):
     """x * x."""
     return x * x
@@ -138,7 +138,7 @@ def _(x):
     return 2.0 * x
 
 
-@elementwise(np.sqrt, facts=Fact.ARITHMETIC | Fact.SINGULAR | Fact.PASSING | Fact.HOLOMORPHIC)
+@elementwise(np.sqrt, facts=Fact.ARITHMETIC | Fact.SINGULAR | Fact.HOLOMORPHIC)
 def sqrt(x):
     """Square root; the derivative at 0 is infinite."""
     return math.sqrt(x)
@@ -320,7 +320,7 @@ def _(z):
 
 
 @internal
-@elementwise(complex_function=lambda x: (1.0 - x) * (1.0 + x), facts=Fact.ARITHMETIC | Fact.PASSING)
+@elementwise(complex_function=lambda x: (1.0 - x) * (1.0 + x), facts=Fact.ARITHMETIC)
 def one_minus_square(x):
     """1 - x * x, accurate next to 1, with a derivative that is accurate next to 0."""
     return (1.0 - x) * (1.0 + x)

@@ -44,9 +44,7 @@ class Fact(enum.Flag):
     SINGULAR = enum.auto()  # the derivative is infinite or nan at some points
     POLE = enum.auto()  # infinite itself wherever the derivative is, but for overflow
     OVERFLOWING = enum.auto()  # it and its derivative overflow at finite numbers
-    VANISHING = enum.auto()  # an infinite tangent may have no effect: it is constant at infinity,
-    # or chose another argument
-    PASSING = enum.auto()  # passes cotangents on everywhere, unless multiplied by 0 in the program
+    VANISHING = enum.auto()  # constant at infinity, where the derivative is 0
     HOLOMORPHIC = enum.auto()  # its partials hold for complex numbers too
 
 

@@ -31,7 +31,7 @@ def _(condition):
     return where(condition, 1.0, 0.0), where(condition, 0.0, 1.0)
 
 
-@elementwise(np.maximum, real=True, chooses=True, facts=Fact.ARITHMETIC | Fact.VANISHING)
+@elementwise(np.maximum, real=True, chooses=True, facts=Fact.ARITHMETIC)
 def maximum(x, y):
     """The larger value, nan if either is; equal values share the cotangent."""
     return x if x >= y or x != x else y
@@ -43,7 +43,7 @@ def _(x, y):
     return where(x > y, 1.0, shared), where(y > x, 1.0, shared)
 
 
-@elementwise(np.minimum, real=True, chooses=True, facts=Fact.ARITHMETIC | Fact.VANISHING)
+@elementwise(np.minimum, real=True, chooses=True, facts=Fact.ARITHMETIC)
 def minimum(x, y):
     """The smaller value, nan if either is; equal values share the cotangent."""
     return x if x <= y or x != x else y
@@ -55,7 +55,7 @@ def _(x, y):
     return where(x < y, 1.0, shared), where(y < x, 1.0, shared)
 
 
-@elementwise(np.fmax, real=True, chooses=True, facts=Fact.ARITHMETIC | Fact.VANISHING)
+@elementwise(np.fmax, real=True, chooses=True, facts=Fact.ARITHMETIC)
 def fmax(x, y):
     """The larger value that is not nan; equal values share the cotangent."""
     return x if x >= y or y != y else y
@@ -68,7 +68,7 @@ def _(x, y):
     return where((x > y) | (y != y), 1.0, shared), where(is_y, 1.0, shared)
 
 
-@elementwise(np.fmin, real=True, chooses=True, facts=Fact.ARITHMETIC | Fact.VANISHING)
+@elementwise(np.fmin, real=True, chooses=True, facts=Fact.ARITHMETIC)
 def fmin(x, y):
     """The smaller value that is not nan; equal values share the cotangent."""
     return x if x <= y or y != y else y
@@ -82,7 +82,7 @@ def _(x, y):
 
 
 @internal
-@elementwise(np.maximum, real=True, chooses=True, facts=Fact.ARITHMETIC | Fact.VANISHING)
+@elementwise(np.maximum, real=True, chooses=True, facts=Fact.ARITHMETIC)
 def at_least(x, y):
     """`maximum` of x and a bound y; on the bound, x alone gets the cotangent."""
     return x if x >= y or x != x else y
@@ -94,7 +94,7 @@ def _(x, y):
 
 
 @internal
-@elementwise(np.minimum, real=True, chooses=True, facts=Fact.ARITHMETIC | Fact.VANISHING)
+@elementwise(np.minimum, real=True, chooses=True, facts=Fact.ARITHMETIC)
 def at_most(x, y):
     """`minimum` of x and a bound y; on the bound, x alone gets the cotangent."""
     return x if x <= y or x != x else y
