@@ -641,8 +641,8 @@ def test_cache_that_cannot_be_written(tmp_path):
     """Code is compiled for the process."""
     blocked = tmp_path / "file"
     blocked.write_text("")
-    assert run_python(GRADIENT, blocked) == "True"
-    assert run_python(GRADIENT, blocked / "below") == "True"
+    assert run_python(GRADIENT, blocked, "ignore") == "True"
+    assert run_python(GRADIENT, blocked / "below", "ignore") == "True"
 
 
 def test_cache_folder_by_default(tmp_path):
