@@ -77,7 +77,7 @@ def at_calls(frame):
 
 
 def anywhere(frame):
-    """Any instruction, but where signals are handled in a file with locks, which would stay locked."""
+    """Any instruction; in a file with locks, which would stay locked, where signals are handled."""
     return at_calls(frame) if frame.f_code.co_filename.endswith("tape.py") else True
 
 
