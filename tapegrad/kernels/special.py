@@ -151,6 +151,8 @@ def erfcx_derivative(n, x):
     by their continued fraction, without cancellation (DLMF 7.18.7); below, the derivatives follow
     from those of lower orders.
     """
+    if not 0.0 <= n <= 100.0:
+        return np.nan
     if x < 28.0:
         a = abs(x)
         y = _erfcx_positive(a if a < 28.0 else 28.0)
