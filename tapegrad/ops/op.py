@@ -63,8 +63,6 @@ class Op:
         Derivative rules by differentiable argument.
     domains
         Intervals of arguments in which it is smooth, for tests (see `domain`).
-    given
-        Ops whose values of the first arguments the last ones are, by argument, if any are.
     names
         Its public names (see `public`).
     is_method
@@ -105,7 +103,6 @@ class Op:
             if parameter.kind is not parameter.KEYWORD_ONLY
         )
         self.domains: dict[str, Domain] = {}
-        self.given: dict[str, Op] = {}
         self.rules: dict[str, Rule] = {}
         self.wirtinger: dict[str, Rule] = {}
         self._plans: dict[int, Plan] = {}

@@ -8,13 +8,10 @@ from typing import Any
 import numpy as np
 
 from tapegrad.cuda.array import DeviceArray, as_array
-from tapegrad.kernels import vmath
 from tapegrad.ops import elementwise as ew
-from tapegrad.ops.array_kinds import opaque
-from tapegrad.ops.batching import shifted_axes
 from tapegrad.ops.composite import composite
-from tapegrad.ops.kinds import elementwise, reduction
-from tapegrad.ops.op import Fact, internal, is_complex, normalize_axes, public, shape_of
+from tapegrad.ops.kinds import reduction
+from tapegrad.ops.op import internal, is_complex, normalize_axes, public, shape_of
 from tapegrad.ops.piecewise import INFINITY, where
 
 # -- primitives -----------------------------------------------------------------------------------
@@ -72,7 +69,11 @@ def logsumexp(x, axis=None, *, keepdims=False):
 
 def ties(x, z, axis):
     """Count the elements that equal the reduced value."""
-    kept, axes = _kept(x, z, axis)
+    if axis is None or x.ndim == 0:
+        kept, axes = np.reshape(z, ()), None
+    else:
+        axes = normalize_axes(axis, x.ndim)
+        kept = np.reshape(z, tuple(1 if k in axes else dim for k, dim in enumerate(x.shape)))
     if type(x) is DeviceArray:
         return x.sum_of(_is_tie, kept, axes, counts=True).astype(z.dtype).reshape(z.shape)
     chosen = x == kept
@@ -82,54 +83,26 @@ def ties(x, z, axis):
     return as_array(count).astype(z.dtype).reshape(z.shape)
 
 
-def _kept(x, z, axis):
-    """Return a reduced value that is broadcast with the elements, and the axes of the reduction."""
-    if axis is None or x.ndim == 0:
-        return np.reshape(z, ()), None
-    axes = normalize_axes(axis, x.ndim)
-    return np.reshape(z, tuple(1 if k in axes else dim for k, dim in enumerate(x.shape))), axes
-
-
 def _is_tie(x, z):
     return (x == z) | ((x != x) & (z != z))
 
 
-def _exp_of_difference(x, y):
-    x, y = np.broadcast_arrays(x, y)
-    return np.exp(np.where(x == y, np.zeros((), x.dtype), x - y))
-
-
-@internal
-@elementwise(complex_function=_exp_of_difference, facts=Fact.VANISHING)
-def exp_of_difference(x, y):
-    """exp(x - y) of the difference without rounding; 1, as a constant, for equal infinities."""
-    return vmath.exp_of_difference(x, y)
-
-
-@exp_of_difference.partials
-def _(z, x):
-    slope = where(ew.absolute(x) == INFINITY, 0.0, z)
-    return slope, -slope
-
-
-def sum_of_shares(x, z, axis):
-    """Sum exp(x - z), which is 1 but for the rounding of a large z; 1 for each equal infinity."""
-    if type(x) is not DeviceArray and np.all(np.abs(z) < 8.0):  # it would wait for a device
+def infinities(x, z, axis):
+    """Count the elements that equal the reduced value if it is infinite; otherwise return 1."""
+    infinite = np.isinf(z)
+    if type(z) is not DeviceArray and not infinite.any():  # it would wait for a device
         return np.ones_like(z)
-    kept, axes = _kept(x, z, axis)
-    if type(x) is DeviceArray:
-        return x.sum_of(_term, kept, axes).reshape(z.shape)
-    with np.errstate(invalid="ignore"):
-        total = np.sum(exp_of_difference(x, kept), axis=axes)
-    return as_array(total).astype(z.dtype).reshape(z.shape)
+    return np.where(infinite, np.maximum(ties(x, z, axis), 1.0), 1.0)
 
 
-logsumexp.extra(sum_of_shares)
+logsumexp.extra(infinities)
 
 
 @logsumexp.partial("x")
-def _(z, x, sum_of_shares):
-    return exp_of_difference(x, z) / sum_of_shares
+def _(z, x, infinities):
+    # equal infinities must not be subtracted; finite elements are, for second derivatives
+    infinite = (x == z) & (ew.absolute(x) == INFINITY)
+    return where(infinite, 1.0 / infinities, ew.exp(where(infinite, 0.0, x - z)))
 
 
 def _euclidean_norm(x, axis, keepdims):
@@ -176,17 +149,6 @@ for _op in (max, min):
     @_op.partial("x")
     def _(z, x, ties):
         return where((x == z) | (x != x), 1.0 / ties, 0.0)
-
-
-@internal
-@opaque(_max, arrays=1)
-def top(x, axis=None, keepdims=False):
-    """Largest element, as a constant."""
-
-
-@top.batching
-def _(x, axis, keepdims):
-    return top(x, shifted_axes(axis, x), keepdims)
 
 
 # -- composites -----------------------------------------------------------------------------------

@@ -17,20 +17,11 @@ from tapegrad.ops import elementwise as ew
 from tapegrad.ops import reduction
 from tapegrad.ops.array_kinds import pointwise
 from tapegrad.ops.composite import composite
-from tapegrad.ops.op import (
-    array_of,
-    dtype_of,
-    internal,
-    is_complex,
-    plain,
-    public,
-    refuse_complex,
-    shape_of,
-)
+from tapegrad.ops.op import array_of, dtype_of, plain, public, refuse_complex, shape_of
 from tapegrad.ops.piecewise import sign, where
 from tapegrad.ops.scipy_functions import scipy_function
 from tapegrad.ops.shape import reshape
-from tapegrad.ops.special import digamma, erfcx_derivative, gammaln, normal
+from tapegrad.ops.special import digamma, gammaln
 
 NAMESPACE = "special"  # of the functions declared here
 
@@ -143,17 +134,9 @@ def erfinv(x):
     """Inverse of the error function."""
 
 
-def _exp_of_square(z, tail):
-    """Return ``exp(z**2)``, given erfc(abs(z)): where this is small, z has lost digits."""
-    outer = plain(tail) < 0.25
-    scaled = erfcx(ew.absolute(where(outer, z, 1.0))) / where(outer, tail, 1.0)
-    scaled = where(plain(tail) == 0.0, math.inf, scaled)
-    return where(outer, scaled, ew.exp(ew.square(where(outer, 0.0, z))))
-
-
 @erfinv.partial("x")
-def _(x, z):
-    return HALF_SQRT_PI * _exp_of_square(z, 1.0 - ew.absolute(x))
+def _(z):
+    return HALF_SQRT_PI * ew.exp(z * z)
 
 
 @pointwise(computed("erfcinv"), arrays=1)
@@ -162,8 +145,8 @@ def erfcinv(x):
 
 
 @erfcinv.partial("x")
-def _(x, z):
-    return -HALF_SQRT_PI * _exp_of_square(z, where(plain(x) > 1.0, 2.0 - x, x))
+def _(z):
+    return -HALF_SQRT_PI * ew.exp(z * z)
 
 
 @pointwise(computed("ndtr"), arrays=1)
@@ -173,7 +156,7 @@ def ndtr(x):
 
 @ndtr.partial("x")
 def _(x):
-    return normal(x) / SQRT_2PI
+    return ew.exp(-0.5 * x * x) / SQRT_2PI
 
 
 @pointwise(computed("log_ndtr"), arrays=1)
@@ -183,9 +166,7 @@ def log_ndtr(x):
 
 @log_ndtr.partial("x")
 def _(x):
-    below = plain(x) < 0.0
-    tail = math.sqrt(2.0 / math.pi) / erfcx(where(below, x, 0.0) * -math.sqrt(0.5))
-    return where(below, tail, normal(x) / (SQRT_2PI * ndtr(where(below, 0.0, x))))
+    return math.sqrt(2.0 / math.pi) / erfcx(x * -math.sqrt(0.5))
 
 
 @pointwise(computed("erfcx"), arrays=1)
@@ -194,8 +175,8 @@ def erfcx(x):
 
 
 @erfcx.partial("x")
-def _(x):
-    return erfcx_derivative(1.0, x)
+def _(x, z):
+    return 2.0 * x * z - 2.0 / math.sqrt(math.pi)
 
 
 @pointwise(computed("ndtri"), arrays=1)
@@ -204,9 +185,8 @@ def ndtri(p):
 
 
 @ndtri.partial("p")
-def _(p, z):
-    tail = where(plain(p) > 0.5, 1.0 - p, p)
-    return SQRT_2PI * _exp_of_square(z * math.sqrt(0.5), 2.0 * tail)
+def _(z):
+    return SQRT_2PI * ew.exp(0.5 * z * z)
 
 
 @pointwise(computed("stdtr"), arrays=2)
@@ -401,27 +381,9 @@ def rel_entr(x, y):
     """``x * log(x / y)``, 0 where x is 0."""
 
 
-def _log_ratio(x, y):
-    with np.errstate(all="ignore"):
-        ratio = x / y
-        apart = ((ratio == 0.0) | np.isinf(ratio)) & ~np.signbit(ratio)
-        return np.where(apart, np.log(np.abs(x)) - np.log(np.abs(y)), np.log(ratio))
-
-
-@internal
-@pointwise(_log_ratio, arrays=2)
-def log_ratio(x, y):
-    """log(x / y), also where the quotient overflows or underflows."""
-
-
-@log_ratio.partials
-def _(x, y):
-    return 1.0 / x, -1.0 / y
-
-
 @rel_entr.partials
 def _(x, y):
-    return log_ratio(x, y) + 1.0, -(x / y)
+    return ew.log(x / y) + 1.0, -(x / y)
 
 
 @pointwise(computed("logit"), arrays=1)
@@ -431,7 +393,7 @@ def logit(p):
 
 @logit.partial("p")
 def _(p):
-    return 1.0 / p + 1.0 / (1.0 - p)
+    return 1.0 / (p * (1.0 - p))
 
 
 @public("special.logsumexp")
@@ -476,7 +438,6 @@ def weighted_logsumexp(a, axis=None, b=None, keepdims=False, return_sign=False):
 @composite
 def log_softmax(x, axis=None):
     """Logarithm of `softmax`, without overflow."""
-    x = _shifted(x, axis)
     return x - reduction.logsumexp(x, axis=axis, keepdims=True)
 
 
@@ -484,11 +445,3 @@ def log_softmax(x, axis=None):
 def softmax(x, axis=None):
     """``exp(x) / sum(exp(x))``, without overflow."""
     return ew.exp(log_softmax(x, axis))
-
-
-def _shifted(x, axis):
-    """Return differences to the largest elements, whose small exponentials have all digits."""
-    if is_complex(x):
-        return x
-    top = reduction.top(x, axis=axis, keepdims=True)
-    return x - where(ew.absolute(top) < math.inf, top, 0.0)
