@@ -123,6 +123,10 @@ def _in_package(package: str, frames: list[FrameType]) -> str:
                 if name in NAMESPACES.get(known, ()):
                     ours = ".".join(part for part in ("tg", known, name) if part)
                     return f"{module}.{name} takes arrays; for tensors there is {ours}."
+            if module == "scipy.sparse":
+                return (
+                    "scipy.sparse takes arrays; the product of S with a tensor is tg.matmul(S, t)."
+                )
             return f"{module}.{name} takes arrays; {_NO_DERIVATIVE}."
     if any("scipy.stats" in frame.f_globals["__name__"] for frame in frames):
         return "scipy.stats takes arrays; for tensors there is tg.stats."

@@ -50,6 +50,7 @@ CASES = {
     "half_fourier": [((M,), {"axis": 0}), ((M,), {"axis": 1})],
     "real_fourier": [((complex_of(M),), {"n": n, "axis": axis}) for n, axis in ((6, 0), (5, 1))],
     "matmul": [((M, S), {}), ((STACK, M.T), {}), ((V[:3], S), {}), ((S, V[:3]), {}), ((V, V), {})],
+    "undefined": [((np.zeros(3),), {})],
     "product": [((M, M), {"tx": True, "ty": False}), ((M, M), {"tx": False, "ty": True})],
     "contract": [
         (([M, S, V[:3]],), {"subscripts": "ij,jk,k->i"}),

@@ -22,7 +22,7 @@ LEFT = {
     "add_at", "cofactor", "concatenate", "det", "eig", "eigh", "erf", "erfc", "euclidean_norm",
     "expm", "full_svd", "gamma_sample", "gaussian", "log_gamma_sample", "log_gamma_slope", "logm",
     "max", "min", "moved", "pinv", "polygamma", "put_view", "qr", "rounded", "scatter_add",
-    "slogdet", "sparse_product", "sqrtm", "thin_svd", "xlog1py", "xlogy",
+    "slogdet", "sparse_product", "sqrtm", "thin_svd", "xlog1py", "xlogy", "undefined",
 }  # fmt: skip
 TRANSFORMS = ["value_and_grad", "jvp", "hvp", "grad of grad"]
 

@@ -19,7 +19,7 @@ OP_BY_OP = {
     "gamma_sample", "gaussian", "log_gamma_curvature", "log_gamma_sample", "log_gamma_slope",
     "moved", "product", "put", "put_view", "qr", "rounded", "scatter_add", "slogdet",
     "sparse_product", "thin_svd",
-    "add_at", "concatenate",
+    "add_at", "concatenate", "undefined",
 }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tapegrad.autograd.engine.given_arguments import check_tensors
 from tapegrad.autograd.engine.kept_values import (
     ARRAYS,
     Computed,
@@ -54,15 +55,6 @@ OTHER, PASSIVE, ACTIVE = range(3)  # kinds of arguments: no tensor, a tensor, a 
 
 
 FUNCTION = OPS.register(PythonOp("function"))  # one op for all Functions; the frame tells which
-
-
-def _check_tensors(
-    values: Sequence[Any], text: str, kind: type[Exception] = TypeError, optional: bool = False
-) -> None:
-    """Raise if a value is not a tensor (or None), with its number and type."""
-    for k, value in enumerate(values):
-        if not isinstance(value, Tensor) and not (optional and value is None):
-            raise kind(text.format(k, type(value).__name__))
 
 
 class FunctionCtx:
@@ -111,7 +103,7 @@ class FunctionCtx:
         for tensor in tensors:
             if type(tensor) is not Tensor and tensor is not None:
                 tensors = as_tensors(tensors)
-                _check_tensors(
+                check_tensors(
                     tensors,
                     "save_for_backward can only save variables, but argument {} is of type {}",
                     optional=True,
@@ -132,7 +124,7 @@ class FunctionCtx:
         """
         self._check_open("save_for_forward")
         tensors = as_tensors(tensors)
-        _check_tensors(
+        check_tensors(
             tensors,
             "save_for_forward expects all arguments to be tensors; you should save non-tensors as "
             "attributes on ctx (argument {} is of type {})",
@@ -149,7 +141,7 @@ class FunctionCtx:
         derivatives are refused, since their values no longer belong to their history.
         """
         self._check_open("mark_dirty")
-        _check_tensors(
+        check_tensors(
             args,
             "mark_dirty can only accept variables, but argument {} is of type {}",
             RuntimeError,
@@ -160,7 +152,7 @@ class FunctionCtx:
     def mark_non_differentiable(self, *args: Tensor) -> None:
         """Declare that outputs do not require gradients; their cotangents are zeros in backward."""
         self._check_open("mark_non_differentiable")
-        _check_tensors(
+        check_tensors(
             args,
             "mark_non_differentiable only accepts variable arguments, but got {1}",
             RuntimeError,

@@ -18,10 +18,9 @@ from tapegrad.autograd.engine.context import (
     BackwardCFunction,
     FunctionCtx,
 )
-from tapegrad.autograd.engine.kept_values import CONTAINERS, tensors_in
+from tapegrad.autograd.engine.given_arguments import note_array, note_contained
 from tapegrad.cuda.array import kind_of
 from tapegrad.eager.batched import Batched
-from tapegrad.eager.detached import note_lost
 from tapegrad.eager.dispatch import passive
 from tapegrad.eager.duals import (
     any_dual,
@@ -252,7 +251,7 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
                 for arg in args
             ]
             if OTHER in kinds:
-                _note_contained(cls, args)
+                note_contained(cls, args)
                 places = [k for k, arg in enumerate(args) if type(arg) is np.ndarray]
                 if places:
                     ctx._arrays = frozenset(places)
@@ -281,7 +280,7 @@ class Function(FunctionCtx, metaclass=FunctionMeta):
                 else:
                     output = cls.forward(ctx, *args)
             except AttributeError as error:
-                _note_array(cls, args, error)
+                note_array(cls, args, error)
                 raise
             finally:
                 switches["items_are_values"] = items_are_values
@@ -352,32 +351,6 @@ def _bind(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) ->
             f"{next(iter(bound.kwargs))!r}: arguments are passed to it by position only"
         )
     return bound.args[len(first) :]
-
-
-def _note_array(cls: type[Function], args: tuple[Any, ...], error: AttributeError) -> None:
-    """Raise a clearer error for an attribute that tensors have and an array does not."""
-    for k, arg in enumerate(args):
-        if type(arg) is np.ndarray and error.obj is arg and hasattr(Tensor, str(error.name)):
-            raise AttributeError(
-                f"{cls.__name__}.forward: argument {k} is an array, as apply was given it, and has "
-                f"no {error.name!r}; np.asarray(x) takes tensors and arrays, and "
-                "apply(tg.as_tensor(x)) makes a tensor of it"
-            ) from None
-
-
-def _note_contained(cls: type[Function], args: tuple[Any, ...]) -> None:
-    """Warn of tensors inside of arguments, through which no gradient passes; refuse tangents."""
-    for k, arg in enumerate(args):
-        if type(arg) not in CONTAINERS:
-            continue
-        text = f"{cls.__name__}.apply: argument {k} is a {type(arg).__name__} with a tensor that "
-        lost = "through which no gradient passes; pass every tensor as an argument of its own"
-        for tensor in tensors_in(arg):
-            if any_dual((tensor,)):
-                raise RuntimeError(f"{text}has a tangent, {lost}")
-            if tensor._own is not None:
-                note_lost(tensor._own, f"{text}{{}}, {lost}", f"{text}requires grad, {lost}")
-                break
 
 
 def _fresh(result: Any, args: tuple[Any, ...]) -> int | None:
