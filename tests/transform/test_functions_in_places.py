@@ -126,9 +126,6 @@ IN_NUMBERS = {
     "in the condition of a loop": (
         "k = 0\nwhile k < 2 and {e} > 0.3:\n    k += 1\n    s += x[1] * x[2]"
     ),
-    "before the condition of a loop": (
-        "r{j} = {e}\nk = 0\nwhile k < 2 and r{j} > 0.3:\n    k += 1\n    s += x[1] * x[2]"
-    ),
     "in a conditional expression": "s += x[1] * ({e} if x[0] > 0.1 else x[2])",
     "in a subscript": "s += x[int(abs(0.01 * ({e}))) % 4] * x[0]",
     "extreme": "s += max({e}, x[1] * 17.3) * x[0] + min({e}, -17.3 * x[2])",
@@ -163,7 +160,7 @@ IN_ARRAYS = {
     "in a condition": "if np.sum({e}) > 0.3:\n    s += x[0] * x[1]\nelse:\n    s += x[2]",
     "in a conditional expression": "s += np.sum(x[1] * (1.0 * {e} if x[0] > 0.1 else 2.0 * {e}))",
     "iterated": "q{j} = x[0]\nfor u in ({e}){row}:\n    q{j} = q{j} * 0.5 + u * x[1]\ns += q{j}",
-    "reduced": "s += np.max({e}) * x[1] + np.mean({e})",
+    "reduced": "s += np.sum({e}) * x[1] + np.mean({e})",
 }
 CALLED = {
     "of": "    return {e}\n",
