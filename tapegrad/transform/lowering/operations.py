@@ -326,10 +326,6 @@ def _asked(lowering: Lowerer, text: str, expr: ast.Call, arguments: Atoms, kind:
     """Return what `understands` declares for a call: a rule, a text, or None."""
     if text not in FUNCTIONS:
         return None
-    of = [a for a in arguments if is_array(k := lowering.type_of(a)) and k.ndim == 0]
-    if of and not is_array(kind):
-        what = f"{text} of an array without axes; write it of the number: {ast.unparse(of[0])}[()]"
-        return Unknown(real_names(of, lowering), what)
     request = Request(lowering, text, expr, kind)
     return FUNCTIONS[text](request) if request.bind(arguments, expr.keywords) else None
 
