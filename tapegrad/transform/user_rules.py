@@ -146,6 +146,7 @@ def _derived(
 
 def paired(like: Any, cotangent: Any, tangent: Any) -> Any:
     """Return the real product of a cotangent and a tangent of a value like `like`."""
+    return float(np.sum(np.real(np.conj(cotangent) * tangent)))
 
 
 @overload(paired, strict=False)
@@ -170,6 +171,7 @@ def _paired(like: Any, cotangent: Any, tangent: Any) -> Any:
 
 def joined(like: Any, along_one: Any, along_i: Any) -> Any:
     """Return the cotangent of a number, given the changes of the result along 1 and i."""
+    return complex(along_one, along_i) if isinstance(like, complex) else along_one
 
 
 @overload(joined, strict=False)
@@ -183,6 +185,7 @@ def _joined(like: Any, along_one: Any, along_i: Any) -> Any:
 
 def zero(like: Any) -> Any:
     """Return the tangent 0 of a number."""
+    return 0.0
 
 
 @overload(zero, strict=False)
@@ -192,6 +195,7 @@ def _zero(like: Any) -> Any:
 
 def one(like: Any) -> Any:
     """Return the tangent 1 of a number."""
+    return 1.0
 
 
 @overload(one, strict=False)
@@ -201,6 +205,7 @@ def _one(like: Any) -> Any:
 
 def i(like: Any) -> Any:
     """Return the tangent i of a complex number; that of a real one is not used."""
+    return 1j if isinstance(like, complex) else 0.0
 
 
 @overload(i, strict=False)
