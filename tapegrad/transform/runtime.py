@@ -64,6 +64,17 @@ INFINITESIMAL = 2.0**-1000  # stands for a partial of 0; see `nonzero`
 NEGLIGIBLE = 2.0**-980
 
 
+def _floats(context, builder, signature, args):
+    """Return the arguments of an intrinsic as floats."""
+    given = zip(args, signature.args, strict=True)
+    return [context.cast(builder, value, kind, types.float64) for value, kind in given]
+
+
+def _size(builder, value):
+    """Return the absolute value of a float."""
+    return builder.call(builder.module.declare_intrinsic("llvm.fabs", [value.type]), [value])
+
+
 @intrinsic
 def to_bits(typingctx, value):
     """Return the float64 with the same bits as an integer."""
@@ -102,7 +113,7 @@ def inverse(typingctx, value):
     """Return ``1 / value`` by IEEE 754, without an error for zero."""
 
     def codegen(context, builder, signature, args):
-        wide = context.cast(builder, args[0], signature.args[0], types.float64)
+        (wide,) = _floats(context, builder, signature, args)
         return builder.fdiv(ir.Constant(ir.DoubleType(), 1.0), wide)
 
     return types.float64(value), codegen
@@ -117,13 +128,10 @@ def product(typingctx, x, y):
     """
 
     def codegen(context, builder, signature, args):
-        one, two = (
-            context.cast(builder, value, kind, types.float64)
-            for value, kind in zip(args, signature.args, strict=True)
-        )
+        one, two = _floats(context, builder, signature, args)
         zero = ir.Constant(ir.DoubleType(), 0.0)
         nothing = builder.fcmp_ordered("==", one, zero)
-        size = builder.call(builder.module.declare_intrinsic("llvm.fabs", [one.type]), [one])
+        size = _size(builder, one)
         tiny = builder.fcmp_ordered("<", size, ir.Constant(ir.DoubleType(), NEGLIGIBLE))
         found = builder.fmul(builder.select(tiny, zero, one), two)
         return builder.select(nothing, zero, found)
@@ -141,7 +149,7 @@ def nonzero(typingctx, partial):
 
     def codegen(context, builder, signature, args):
         zero, mark = (ir.Constant(ir.DoubleType(), value) for value in (0.0, INFINITESIMAL))
-        value = context.cast(builder, args[0], signature.args[0], types.float64)
+        (value,) = _floats(context, builder, signature, args)
         return builder.select(builder.fcmp_ordered("==", value, zero), mark, value)
 
     return types.float64(partial), codegen
@@ -156,12 +164,9 @@ def settled(typingctx, partial, divisor):
     """
 
     def codegen(context, builder, signature, args):
-        one, two = (
-            context.cast(builder, value, kind, types.float64)
-            for value, kind in zip(args, signature.args, strict=True)
-        )
+        one, two = _floats(context, builder, signature, args)
         zero, infinity = (ir.Constant(ir.DoubleType(), value) for value in (0.0, math.inf))
-        size = builder.call(builder.module.declare_intrinsic("llvm.fabs", [one.type]), [one])
+        size = _size(builder, one)
         is_infinite = builder.fcmp_ordered("==", size, infinity)
         divides = builder.fcmp_unordered("!=", two, zero)
         return builder.select(builder.and_(is_infinite, divides), zero, one)
@@ -179,10 +184,7 @@ def moved(typingctx, tangent, other):
 
     def codegen(context, builder, signature, args):
         zero, mark = (ir.Constant(ir.DoubleType(), value) for value in (0.0, INFINITESIMAL))
-        one, two = (
-            context.cast(builder, value, kind, types.float64)
-            for value, kind in zip(args, signature.args, strict=True)
-        )
+        one, two = _floats(context, builder, signature, args)
         still = builder.fcmp_ordered("==", one, zero)
         moves = builder.fcmp_unordered("!=", two, zero)
         return builder.select(builder.and_(still, moves), mark, one)
@@ -195,11 +197,7 @@ def quotient(typingctx, x, y):
     """Return ``x / y`` by IEEE 754, without an error for zero."""
 
     def codegen(context, builder, signature, args):
-        parts = (
-            context.cast(builder, value, kind, types.float64)
-            for value, kind in zip(args, signature.args, strict=True)
-        )
-        return builder.fdiv(*parts)
+        return builder.fdiv(*_floats(context, builder, signature, args))
 
     return types.float64(x, y), codegen
 
