@@ -146,6 +146,10 @@ def _derived(
 
 def paired(like: Any, cotangent: Any, tangent: Any) -> Any:
     """Return the real product of a cotangent and a tangent of a value like `like`."""
+    if isinstance(like, tuple):
+        return sum(map(paired, like, cotangent, tangent))
+    if np.asarray(like).dtype.kind not in "fc":
+        return 0.0
     return float(np.sum(np.real(np.conj(cotangent) * tangent)))
 
 
@@ -171,7 +175,9 @@ def _paired(like: Any, cotangent: Any, tangent: Any) -> Any:
 
 def joined(like: Any, along_one: Any, along_i: Any) -> Any:
     """Return the cotangent of a number, given the changes of the result along 1 and i."""
-    return complex(along_one, along_i) if isinstance(like, complex) else along_one
+    if isinstance(like, complex):
+        return complex(along_one, along_i)
+    return along_one if isinstance(like, float) else 0.0
 
 
 @overload(joined, strict=False)

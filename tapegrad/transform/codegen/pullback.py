@@ -64,7 +64,8 @@ def write_pullback(
             out += "_"
         parameters.append(out)
     texts = instance.paths()
-    find_guards(program.known(), None if seeds or len(results) > 1 else instance)
+    if params:
+        find_guards(program.known(), None if seeds or len(results) > 1 else instance)
     made = Combined(program, instance, inputs, results, is_seeded=bool(seeds))
     starts = overlap_checks(instance)
     buffers: dict[str, str] = {}
