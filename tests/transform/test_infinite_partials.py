@@ -230,6 +230,17 @@ def test_a_tangent_of_zero_that_does_not_depend_on_the_direction_stays_zero():
     assert np.isnan(tg.jvp(f)(np.ones(2), np.ones(2))[1])  # as the gradient, inf - inf
 
 
+def test_the_tangent_of_a_sum_that_has_other_uses_shows_no_mark():
+    @tg.njit
+    def f(x):
+        s = 0.0
+        for i in range(x.size):
+            s += x[i] * x[i]
+        return s + np.log(1.0 + s)
+
+    assert tg.jvp(f)(np.zeros(2), np.ones(2)) == (0.0, 0.0)
+
+
 def test_what_a_minimum_does_not_choose_does_not_move_it():
     @tg.njit
     def f(x):

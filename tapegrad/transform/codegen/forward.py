@@ -13,7 +13,21 @@ from tapegrad.transform import printer
 from tapegrad.transform.codegen.analysis import Arrays, unused_suffix
 from tapegrad.transform.codegen.loop_shapes import polynomial_chain
 from tapegrad.transform.codegen.mode import Mode
-from tapegrad.transform.ir import Block, Carried, FunctionIR, If, Let, Loop, Store, name, walk
+from tapegrad.transform.ir import (
+    Block,
+    Carried,
+    FunctionIR,
+    If,
+    Let,
+    Loop,
+    Statement,
+    Store,
+    leaves_of,
+    name,
+    names_in,
+    reads,
+    walk,
+)
 from tapegrad.transform.kinds import is_array, is_real, zero_text
 from tapegrad.transform.printer import show
 from tapegrad.transform.rules import base as rules
@@ -116,24 +130,34 @@ class Forward(Mode):
 
     @functools.cached_property
     def _sums(self) -> set[str]:
-        """What loops add up, as numbers, that functions with infinite partials depend on."""
-        singular = [
-            n
-            for let in self._makers.values()
-            if let.rule.may_be_singular()
-            for n in let.rule.inputs()
-        ]
-        before = self.activity.preceding(singular)
-        return {
-            c.next.id
-            for loop in walk(self.function.body)
-            if isinstance(loop, Loop)
-            for c in loop.carried
-            if isinstance(c.next, ast.Name)
-            and self.activity.node(c.next.id) in before
-            and c.next.id in self._makers
-            and c.phi in self._makers[c.next.id].rule.inputs()
-        }
+        """What loops add up, as numbers, for nothing but functions with infinite partials.
+
+        Others would show the mark.
+        """
+        read: dict[str, list[Statement]] = {}
+        for statement in walk(self.function.body):
+            for n in reads(statement):
+                read.setdefault(n, []).append(statement)
+        shown = {n for leaf in leaves_of(self.function.result) for n in names_in(leaf)}
+        found = set()
+        for loop in walk(self.function.body):
+            for c in loop.carried if isinstance(loop, Loop) else ():
+                maker = self._makers.get(c.next.id) if isinstance(c.next, ast.Name) else None
+                if (
+                    maker is not None
+                    and c.phi in maker.rule.inputs()
+                    and c.out not in shown
+                    and all(s is maker for s in read.get(c.phi, ()))
+                    and all(s is loop for s in read[maker.target])
+                    and all(self._is_singular(s, c.out) for s in read.get(c.out, ()))
+                ):
+                    found.add(maker.target)
+        return found
+
+    def _is_singular(self, statement: Statement, operand: str) -> bool:
+        """Whether a statement is a function whose partials by an operand may be infinite."""
+        rule = statement.rule if isinstance(statement, Let) else None
+        return isinstance(rule, rules.Elementary) and rule.may_be_singular(operand)
 
     @functools.cached_property
     def _makers(self) -> dict[str, Let]:

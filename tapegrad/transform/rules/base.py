@@ -351,10 +351,14 @@ class Elementary(Rule):
         is_complex = self.is_complex and self.may_be_complex(factor)
         return "arrays.complex_nonzero" if is_complex else "runtime.nonzero"
 
-    def may_be_singular(self) -> bool:
-        """Whether any partial may be infinite or nan where the function is not."""
-        named = [k for k, operand in enumerate(self.operands) if isinstance(operand, ast.Name)]
-        return any(self.is_singular(k, self.operands[k]) for k in named)
+    def may_be_singular(self, by: str | None = None) -> bool:
+        """Whether a partial may be infinite where the function is not; all those by an operand."""
+        places = [
+            self.is_singular(k, operand)
+            for k, operand in enumerate(self.operands)
+            if isinstance(operand, ast.Name) and by in (None, operand.id)
+        ]
+        return any(places) if by is None else all(places)
 
     def is_singular(self, position: int, factor: ast.expr) -> bool:
         """Whether the partial of an operand may be infinite or nan where the function is not."""
