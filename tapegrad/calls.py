@@ -22,9 +22,10 @@ from tapegrad.eager.traced import (
     depend_on_call,
     refuse_traced,
 )
+from tapegrad.kernels.dtypes import cast_of
 from tapegrad.pickling import reduced
 from tapegrad.pytrees import holds_tensor, path_of, tree
-from tapegrad.tape.avals import DIFFERENTIABLE, cast_of
+from tapegrad.tape.avals import DIFFERENTIABLE
 from tapegrad.tape.layout import LEAF_CLOCK, OWN_SLOT
 from tapegrad.tape.owner import Owner
 from tapegrad.tape.tape import TAPE

@@ -13,7 +13,8 @@ from tapegrad.cuda.array import NO_NUMPY as NO_NUMPY_DEVICE
 from tapegrad.cuda.array import Array, DeviceArray, device_of
 from tapegrad.eager.detached import note_detached
 from tapegrad.eager.modes import MODE
-from tapegrad.tape.avals import AVALS, DIFFERENTIABLE, cast_of
+from tapegrad.kernels.dtypes import cast_of
+from tapegrad.tape.avals import AVALS, DIFFERENTIABLE
 from tapegrad.tape.layout import LEAF_CLOCK, OWN_SLOT
 from tapegrad.tape.owner import Notes, Owner, notes_of, take_notes
 from tapegrad.tape.tape import TAPE

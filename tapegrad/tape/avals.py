@@ -24,6 +24,7 @@ import numpy as np
 from tapegrad.cuda.array import HOST, Array, DeviceArray
 from tapegrad.forks import process_lock
 from tapegrad.kernels import pool
+from tapegrad.kernels.dtypes import cast_of
 from tapegrad.kernels.structs import address_of
 from tapegrad.tape.layout import (
     AVAL_CLASS,
@@ -46,16 +47,6 @@ DTYPE_CODES = {FLOAT32: DTYPE_F4, FLOAT64: DTYPE_F8}  # dtypes of compiled code
 # dtype of the real and imaginary parts
 PARTS: dict[Any, np.dtype] = {COMPLEX64: FLOAT32, COMPLEX128: FLOAT64}
 DIFFERENTIABLE = frozenset([*DTYPE_CODES, *PARTS])
-
-
-def cast_of(dtype: np.dtype) -> str:
-    """Return how numbers of a dtype without derivatives become ones with them, for errors."""
-    if dtype.kind not in "fc":
-        return ""
-    parts = 1 if dtype.kind == "f" else 2
-    size = 4 if dtype.itemsize <= 4 * parts else 8
-    why = "" if dtype.isnative else "the bytes are in another order than the machine's: "
-    return f"{why}convert by x.astype('{'float' if parts == 1 else 'complex'}{8 * size * parts}')"
 
 
 def check_differentiable(name: str, dtype: np.dtype) -> None:

@@ -11,7 +11,7 @@ import inspect
 import itertools
 import linecache
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numba
@@ -28,10 +28,10 @@ from tapegrad.eager.lines import level_of_user
 from tapegrad.eager.tensor import Tensor
 from tapegrad.imports import whole_imports
 from tapegrad.kernels import native
-from tapegrad.kernels.llvm.wrapper import SWAPPED
+from tapegrad.kernels.dtypes import not_compiled
 from tapegrad.kernels.progress import compiling
 from tapegrad.probes import add_call_probe, probe
-from tapegrad.tape.avals import DIFFERENTIABLE, cast_of
+from tapegrad.tape.avals import DIFFERENTIABLE
 from tapegrad.transform import blas, frozen  # noqa: F401 (gives machine code a symbol)
 from tapegrad.transform.blocks import sizes
 from tapegrad.transform.cache.fingerprint import Fingerprint
@@ -89,9 +89,6 @@ class Recording(CPUDispatcher):
     @probe(lambda args: None if has_tensors(args) else f"compile {_name(args)}", "compile")
     def _compile_for_args(self, *args: Any, **kws: Any) -> Any:
         # numba calls this if it has no code for the arguments, and then calls the result
-        names = inspect.signature(self.py_func).parameters
-        for name, value in (*zip(names, args, strict=False), *kws.items()):
-            _check_array(name, value)
         if has_tensors(args) or (kws and has_tensors(tuple(kws.values()))):
             self._types_active_call.clear()
             return functools.partial(self.record, self)
@@ -101,13 +98,10 @@ class Recording(CPUDispatcher):
         return found
 
     def check_dtypes(self, args: Iterable[Any]) -> None:
-        """Refuse arrays of dtypes that compiled code does not know."""
+        """Refuse arrays of dtypes that compiled code does not know, also in tuples."""
         for number, arg in enumerate(args):
-            if isinstance(arg, np.ndarray) and (cast := _cast_to_known(arg.dtype)):
-                raise TypeError(
-                    f"{self.py_func.__name__}: argument {number} has dtype {arg.dtype}, which "
-                    f"compiled functions do not take; {cast}"
-                )
+            for dtype in filter(_is_unknown, _dtypes_in(arg)):
+                raise TypeError(not_compiled(self.py_func.__name__, number, dtype))
 
     def compiled_for_call(self, args: tuple[Any, ...], kws: dict[str, Any]) -> Any:
         """Compile it for the arguments of a call from Python; return what is called."""
@@ -121,13 +115,18 @@ class Recording(CPUDispatcher):
         return True
 
 
-def _cast_to_known(dtype: np.dtype) -> str:
-    """Return how an array becomes one that compiled code takes; empty if it does take it."""
-    if dtype.kind in "fc":
-        return "" if dtype in DIFFERENTIABLE else cast_of(dtype)
-    if dtype.kind not in "iu" or dtype.isnative:
-        return ""
-    return f"convert by x.astype('{dtype.newbyteorder('=')}')"
+def _is_unknown(dtype: np.dtype) -> bool:
+    """Whether compiled code does not take arrays of a dtype."""
+    return dtype not in DIFFERENTIABLE if dtype.kind in "fc" else not dtype.isnative
+
+
+def _dtypes_in(value: Any) -> Iterator[np.dtype]:
+    """Yield the dtypes of an array, or of those in a tuple."""
+    if isinstance(value, tuple):
+        for item in value:
+            yield from _dtypes_in(item)
+    elif isinstance(value, np.ndarray):
+        yield value.dtype
 
 
 def _name(args: tuple[Any, ...]) -> str:
@@ -135,15 +134,6 @@ def _name(args: tuple[Any, ...]) -> str:
 
 
 add_call_probe(Recording, _name, "function")
-
-
-def _check_array(name: str, value: Any) -> None:
-    """Refuse an argument with an array of another byte order; numba has no type for it."""
-    if isinstance(value, tuple):
-        for item in value:
-            _check_array(name, item)
-    elif isinstance(value, np.ndarray) and not value.dtype.isnative:
-        raise TypeError(f"argument {name!r} {SWAPPED}")
 
 
 def _check_items(name: str, value: Any) -> None:

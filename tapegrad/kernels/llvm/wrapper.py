@@ -14,6 +14,7 @@ not returned.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
@@ -22,16 +23,13 @@ from numba.core.callwrapper import PyCallWrapper
 from numba.core.pythonapi import NativeValue, PythonAPI
 from numba.np.numpy_support import as_dtype
 
+from tapegrad.kernels.dtypes import not_compiled
+
 # where NumPy's C API has the dtype of an array, and the byte order of that
 _HEAD = object.__basicsize__
 _DTYPE, _ORDER = _HEAD + 40, _HEAD + 10
 _OTHER_ORDER = ord(">" if sys.byteorder == "little" else "<")
 _BYTE, _WORD = ir.IntType(8), ir.IntType(64)
-
-SWAPPED = (
-    "is an array whose byte order is not that of the machine; convert it: "
-    "x.astype(x.dtype.newbyteorder('='))"
-)
 
 
 class _Results(PythonAPI):
@@ -93,8 +91,9 @@ class _Wrapper(PyCallWrapper):
         """Write it, with a check of every argument after it was taken."""
         api = _Results(self.context, builder)
         taken = api.to_native_value
-        described = zip(self.fndesc.args, self.fndesc.argtypes, strict=True)
-        names = [name for name, kind in described if not isinstance(kind, types.Omitted)]
+        function = self.fndesc.qualname.rpartition(".")[2]
+        kinds = enumerate(self.fndesc.argtypes)
+        numbers = [k for k, kind in kinds if not isinstance(kind, types.Omitted)]
         is_inside = False  # of an argument, which is a tuple
 
         def checked(kind: Any, given: Any) -> Any:
@@ -104,14 +103,24 @@ class _Wrapper(PyCallWrapper):
             is_inside = True
             found = taken(kind, given)
             is_inside = False
-            return _checked(self.context, api, names.pop(0), kind, given, found)
+            number = numbers.pop(0)
+
+            def text(dtype: Any) -> str:
+                return not_compiled(function, number, as_dtype(dtype).newbyteorder("S"))
+
+            return _checked(self.context, api, text, kind, given, found)
 
         api.to_native_value = checked
         super().build_wrapper(api, builder, closure, args, kws)
 
 
-def _checked(context: Any, api: Any, name: str, kind: Any, given: Any, found: Any) -> Any:
-    """Return an argument; it is an error if machine code cannot read an array in it."""
+def _checked(
+    context: Any, api: Any, text: Callable[[Any], str], kind: Any, given: Any, found: Any
+) -> Any:
+    """Return an argument; it is an error if machine code cannot read an array in it.
+
+    `text` returns the text of the error for the dtype that the array should have.
+    """
     if not _has_arrays(kind):
         return found
     builder = api.builder
@@ -130,12 +139,13 @@ def _checked(context: Any, api: Any, name: str, kind: Any, given: Any, found: An
         dtype = builder.inttoptr(read(given, _DTYPE, _WORD), _BYTE.as_pointer())
         order = read(dtype, _ORDER, _BYTE)
         is_swapped = builder.icmp_unsigned("==", order, _BYTE(_OTHER_ORDER))
-        builder.store(builder.or_(is_swapped, builder.load(failed)), failed)
+        with builder.if_then(is_swapped, likely=False):
+            api.err_set_string("PyExc_TypeError", text(kind.dtype))
+            builder.store(is_swapped, failed)
 
     with builder.if_then(builder.not_(found.is_error), likely=True):
         check(kind, given)
         with builder.if_then(builder.load(failed), likely=False):
-            api.err_set_string("PyExc_TypeError", f"argument {name!r} {SWAPPED}")
             context.nrt.decref(builder, kind, found.value)
     return NativeValue(found.value, builder.load(failed), found.cleanup)
 
