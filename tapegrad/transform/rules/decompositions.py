@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.transform import runtime
 from tapegrad.transform.cache.machine_code import jit
 from tapegrad.transform.ir import Let, name, names_in
 from tapegrad.transform.printer import show
@@ -33,6 +32,7 @@ from tapegrad.transform.rules.linear_algebra import (
     product_of,
     symmetric_part,
 )
+from tapegrad.transform.rules.scalars import product_of_elements
 from tapegrad.transform.rules.whole import Whole
 
 declare("svd", "a", "full_matrices", calls=False)
@@ -189,25 +189,13 @@ def all_sums(w):
 
 
 @jit
-def elementwise_product(x, y):
-    """Return x * y, with 0 where x is 0 and y is nan."""
-    found = np.empty_like(x)
-    for i in range(x.shape[0]):
-        for j in range(x.shape[1]):
-            found[i, j] = runtime.product(x[i, j], y[i, j])
-    return found
-
-
-@jit
 def scaled_columns(x, s):
     """Return a matrix with columns divided by `s`; where `s` is 0, nan unless they are 0."""
-    found = np.zeros_like(x)
     near = rounding_of(s)
+    inverse = np.empty_like(s)
     for j in range(s.size):
-        inverse = 1.0 / s[j] if s[j] > near else np.nan
-        for i in range(x.shape[0]):
-            found[i, j] = runtime.product(x[i, j], inverse)
-    return found
+        inverse[j] = 1.0 / s[j] if s[j] > near else np.nan
+    return product_of_elements(x, inverse)
 
 
 @jit
@@ -241,8 +229,8 @@ def svd_vjp_a(a, a_bar, full_matrices, g_0, g_1, g_2):
     gaps = inverse_gaps(s, all_sums(s))
     p = product_of(u.T, gu)
     q = product_of(vt, gv)
-    left = elementwise_product(p, gaps)
-    right = elementwise_product(q, gaps)
+    left = product_of_elements(p, gaps)
+    right = product_of_elements(q, gaps)
     middle = np.empty_like(p)
     for i in range(size):
         for j in range(size):
@@ -267,7 +255,7 @@ def svd_jvp_a(a, a_dot, full_matrices, vectors, z_0, z_1, z_2):
     p = product_of(product_of(u.T, a_dot), vt.T)
     s_dot = np.empty_like(s)
     gaps = inverse_gaps(s, all_sums(s))
-    along = elementwise_product(p, gaps)
+    along = product_of_elements(p, gaps)
     left = np.zeros_like(p)
     right = np.zeros_like(p)
     for i in range(size):
@@ -302,7 +290,7 @@ def _(call: Request, a: Any) -> Any:
 @derivative
 def eigh_vjp_a(a, a_bar, g_0, g_1):
     w, v = np.linalg.eigh(a)
-    middle = elementwise_product(product_of(v.T, g_1), inverse_gaps(w, all_ones(w)))
+    middle = product_of_elements(product_of(v.T, g_1), inverse_gaps(w, all_ones(w)))
     for i in range(w.size):
         middle[i, i] += g_0[i]
     full = product_of(product_of(v, middle), v.T)
@@ -315,7 +303,7 @@ def eigh_jvp_a(a, a_dot, z_0, z_1):
     w_dot = np.empty_like(z_0)
     for i in range(z_0.size):
         w_dot[i] = p[i, i]
-    turned = elementwise_product(p, inverse_gaps(z_0, all_ones(z_0)))
+    turned = product_of_elements(p, inverse_gaps(z_0, all_ones(z_0)))
     return w_dot, product_of(z_1, turned)
 
 
