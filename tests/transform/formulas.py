@@ -10,9 +10,6 @@ import numpy as np
 from tapegrad.transform.rules import additions, arrays, reductions  # noqa: F401 (declares them)
 from tapegrad.transform.rules.array_specs import SPECS
 
-# what machine code computes
-additions.index = reductions.index = lambda number: number
-reductions.flat_view = lambda array: array.reshape(-1, order="A")  # a view
 
 RNG = np.random.default_rng(0)
 A, B, P = RNG.normal(size=6), RNG.normal(size=6), RNG.uniform(0.1, 2.0, 6)
@@ -155,6 +152,9 @@ def compare(name, function, arguments):
 
 if __name__ == "__main__":
     np.seterr(all="ignore")
+    # what machine code computes
+    additions.index = reductions.index = lambda number: number
+    reductions.flat_view = lambda array: array.reshape(-1, order="A")  # a view
     total = 0
     for name, (function, cases) in TABLE.items():
         for arguments in cases:
