@@ -10,7 +10,6 @@ import numpy as np
 from tapegrad.transform.rules import additions, arrays, reductions  # noqa: F401 (declares them)
 from tapegrad.transform.rules.array_specs import SPECS
 
-
 RNG = np.random.default_rng(0)
 A, B, P = RNG.normal(size=6), RNG.normal(size=6), RNG.uniform(0.1, 2.0, 6)
 M, Q, D3 = RNG.normal(size=(3, 4)), RNG.normal(size=(3, 3)), RNG.normal(size=(2, 3, 2))
