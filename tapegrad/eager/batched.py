@@ -118,6 +118,7 @@ class Batched(Tensor):
 
     __slots__ = ("_level", "_value")
     _is_batched = True  # it has no array (`tapegrad.ops.op.places_of`)
+    _has_array = False
 
     _level: Level
     _value: Tensor  # with the axis of the batch first

@@ -115,6 +115,7 @@ class Tensor(Methods):
     __array_priority__ = 1000
     __pandas_priority__ = 5000  # higher than a DataFrame's, so that pandas defers to tensors
     _apply_op = True  # ops dispatch on it instead of computing with it as an array
+    _has_array = True  # see `tapegrad.ops.op.known`
 
     _a: Array
     _own: Owner | None

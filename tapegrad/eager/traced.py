@@ -283,6 +283,10 @@ class Traced(Tensor):
         return self._node.name == "constant"
 
     @property
+    def _has_array(self) -> bool:  # type: ignore[override]
+        return self._trace.is_open and self.is_known()
+
+    @property
     def _a(self) -> np.ndarray:
         if not self._trace.is_open:
             raise self._trace.refuse()

@@ -47,6 +47,28 @@ def _erf_small(x):
     return x + x * (even + z * odd)
 
 
+def _times_gaussian(p, a, c):
+    """p * e**(-c a**2) for c = 1 or 1/2 and c a**2 < 750: the square is a head and a remainder."""
+    h = _head(a)
+    e = -c * (h * h)
+    kb = e * INV_LN2 + ROUND_SHIFT
+    k = kb - ROUND_SHIFT
+    r = (e - k * LN2_HI) - (k * LN2_LO + c * (a - h) * (a + h))
+    return _scale(p + p * (r + _exp_tail(r)), _bits(kb))
+
+
+def gaussian(x):
+    """e**(-x**2), with gradual underflow to 0 at abs(x) = 27.3. At most 1.5 ulp."""
+    a = abs(x)
+    return _times_gaussian(1.0, 27.38 if a > 27.38 else a, 1.0)
+
+
+def normal(x):
+    """e**(-x**2 / 2), with gradual underflow to 0 at abs(x) = 38.61. At most 1.5 ulp."""
+    a = abs(x)
+    return _times_gaussian(1.0, 38.7 if a > 38.7 else a, 0.5)
+
+
 def erf(x):
     """Error function, odd including signed zeros; 1 from x = 5.93. At most 1.4 ulp.
 
@@ -85,6 +107,13 @@ def erfc(x):
     """
     a = abs(x)
     a = 28.0 if a > 28.0 else a
+    y = _times_gaussian(_erfcx_positive(a), a, 1.0)
+    y = 2.0 - y if x < 0.0 else y
+    return 1.0 - _erf_small(x) if abs(x) < 0.5 else y
+
+
+def _erfcx_positive(a):
+    """e**(a**2) erfc(a) for a in [0, 28]."""
     u = a + 4.0
     v = 1.0 + 2.0 * a
     inv = 1.0 / (u * v)
@@ -112,16 +141,97 @@ def erfc(x):
     even = 0.015379652102619762 + w * even
     odd = -0.1396211168405629 + w * odd
     even = 1.2329951186255526 + w * even
-    p = (even + t * odd) * (u * inv)
-    # e**(-a**2): the square as an exact head and a remainder
-    h = _head(a)
-    e = -(h * h)
-    kb = e * INV_LN2 + ROUND_SHIFT
-    k = kb - ROUND_SHIFT
-    r = (e - k * LN2_HI) - (k * LN2_LO + (a - h) * (a + h))
-    y = _scale(p + p * (r + _exp_tail(r)), _bits(kb))
-    y = 2.0 - y if x < 0.0 else y
-    return 1.0 - _erf_small(x) if abs(x) < 0.5 else y
+    return (even + t * odd) * (u * inv)
+
+
+def erfcx_derivative(n, x):
+    """Derivative of order n >= 0 of e**(x**2) erfc(x). At most 10 ulp up to n = 2.
+
+    It is (-2)**n n! times the scaled n-th integral of erfc. From 1 on, ratios of these are computed
+    by their continued fraction, without cancellation (DLMF 7.18.7); below, the derivatives follow
+    from those of lower orders.
+    """
+    if not 0.0 <= n <= 100.0:
+        return np.nan
+    if x < 28.0:
+        a = abs(x)
+        y = _erfcx_positive(a if a < 28.0 else 28.0)
+        y = 2.0 / gaussian(x) - y if x < 0.0 else y
+    else:
+        i = 0.5 / x / x
+        y = 1.0 - 7.0 * i * (1.0 - 9.0 * i * (1.0 - 11.0 * i))
+        y = 0.5641895835477563 / x * (1.0 - i * (1.0 - 3.0 * i * (1.0 - 5.0 * i * y)))
+    if n == 0.0:
+        return y
+    if x < 1.0:
+        before = 0.0
+        k = 0.0
+        f = y
+        while k < n:
+            after = 2.0 * x * f + (2.0 * k * before if k > 0.0 else -1.1283791670955126)
+            before = f
+            f = after
+            k += 1.0
+        return f
+    r = 0.0
+    k = n + 8.0 + np.floor(300.0 / (x if x < 300.0 else 300.0))
+    while k > 0.0:
+        r = 1.0 / (2.0 * x + 2.0 * (k + 1.0) * r)
+        if k <= n:
+            y *= -2.0 * k * r
+        k -= 1.0
+    return y
+
+
+# ---------------------------------------------------------------------------------------------
+# sinc
+
+
+def _cos_of_half_turns(x, quarters):
+    """cos(pi x + quarters pi / 2) for finite x and an integer >= 0, accurate next to its zeros."""
+    r = x - 2.0 * np.rint(0.5 * x)
+    a = abs(r)
+    if quarters % 2.0 == 1.0:
+        y = _with_sign(math.sin(math.pi * (a if a < 0.5 else 1.0 - a)), -r)
+    else:
+        y = math.cos(math.pi * a) if a < 0.25 else math.sin(math.pi * (0.5 - a))
+    return -y if quarters % 4.0 > 1.0 else y
+
+
+def sinc_derivative(n, x):
+    """Derivative of order n >= 0 of sin(pi x) / (pi x). At most 8 ulp up to n = 2, but at zeros.
+
+    It follows from (x f)' = cos(pi x) by recurrence, and near 0 from the series.
+    """
+    if not 0.0 <= n <= 100.0:
+        return np.nan
+    if abs(x) == math.inf:
+        return 0.0
+    if abs(x) < 0.25 + 0.25 * n:
+        v = (math.pi * x) * (math.pi * x)
+        j = n % 2.0  # the power of x
+        t = x if j else 1.0
+        i = 0.0
+        while i < n + j:
+            t *= math.pi
+            i += 1.0
+        t = -t if (n + j) % 4.0 else t
+        k = n + j + 1.0
+        y = 0.0
+        while abs(t) > 1e-18 * abs(y):
+            y += t / k
+            t *= -v / ((j + 1.0) * (j + 2.0))
+            j += 2.0
+            k += 2.0
+        return y
+    y = _cos_of_half_turns(x, 3.0) / (math.pi * x)
+    p = 1.0
+    i = 0.0
+    while i < n:
+        y = (p * _cos_of_half_turns(x, i) - (i + 1.0) * y) / x
+        p *= math.pi
+        i += 1.0
+    return y
 
 
 # ---------------------------------------------------------------------------------------------

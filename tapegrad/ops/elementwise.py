@@ -11,9 +11,9 @@ import math
 
 import numpy as np
 
-from tapegrad.kernels import vmath
+from tapegrad.kernels import special, vmath
 from tapegrad.ops.kinds import elementwise
-from tapegrad.ops.op import Fact, public
+from tapegrad.ops.op import Fact, internal, public
 from tapegrad.ops.piecewise import sign, where
 
 SMALLEST = 1.1754943508222875e-38  # 2 ** -126, whose inverse is finite in float32 too
@@ -179,10 +179,24 @@ def hypot(x, y):
     return math.hypot(x, y)
 
 
+@internal
+@elementwise(given={"length": hypot})
+def cosine(x, y, length):
+    """x / hypot(x, y), and 0 at (0, 0); the derivatives of the quotient would cancel."""
+    return 0.0 if length == 0.0 else x / length
+
+
+@cosine.partials
+def _(z, x, y):
+    length = hypot(x, y)
+    across = cosine(y, x, length)
+    inverse = where(length == 0.0, 0.0, 1.0 / where(length == 0.0, 1.0, length))
+    return across * across * inverse, -z * across * inverse
+
+
 @hypot.partials
 def _(z, x, y):
-    length = where(z == 0.0, 1.0, z)
-    return where(z == 0.0, 0.0, x / length), where(z == 0.0, 0.0, y / length)
+    return cosine(x, y, z), cosine(y, x, z)
 
 
 # -- exponentials and logarithms ------------------------------------------------------------------
@@ -207,8 +221,9 @@ def exp2(x):
 
 
 @exp2.partial("x")
-def _(z):
-    return z * LN2
+def _(x):
+    root = exp2(0.5 * x)
+    return LN2 * root * root  # finite up to x = 1024.5
 
 
 @public("expm1", "special.expm1")
@@ -219,8 +234,8 @@ def expm1(x):
 
 
 @expm1.partial("x")
-def _(z):
-    return z + 1.0
+def _(x):
+    return exp(x)  # z + 1 has lost digits where z is next to -1
 
 
 @elementwise(np.log, facts=Fact.SINGULAR | Fact.POLE | Fact.HOLOMORPHIC)
@@ -304,6 +319,18 @@ def _(z):
     return 1.0 + z * z
 
 
+@internal
+@elementwise(complex_function=lambda x: (1.0 - x) * (1.0 + x), facts=Fact.ARITHMETIC)
+def one_minus_square(x):
+    """1 - x * x, accurate next to 1, with a derivative that is accurate next to 0."""
+    return (1.0 - x) * (1.0 + x)
+
+
+@one_minus_square.partial("x")
+def _(x):
+    return -2.0 * x
+
+
 @public("arcsin", "asin")
 @elementwise(np.arcsin, facts=Fact.SINGULAR | Fact.HOLOMORPHIC)
 def arcsin(x):
@@ -313,7 +340,7 @@ def arcsin(x):
 
 @arcsin.partial("x")
 def _(x):
-    return 1.0 / sqrt((1.0 - x) * (1.0 + x))
+    return 1.0 / sqrt(one_minus_square(x))
 
 
 @public("arccos", "acos")
@@ -325,7 +352,28 @@ def arccos(x):
 
 @arccos.partial("x")
 def _(x):
-    return -1.0 / sqrt((1.0 - x) * (1.0 + x))
+    return -1.0 / sqrt(one_minus_square(x))
+
+
+@internal
+@elementwise(
+    complex_function=lambda x, y: x / (x * x + y * y), facts=Fact.SINGULAR | Fact.VANISHING
+)
+def inverted(x, y):
+    """x / (x * x + y * y), where the squares may overflow or underflow; nan at (0, 0)."""
+    return vmath.inverted(x, y)
+
+
+@inverted.in_numba
+def _(x, y):
+    square = x * x + y * y
+    return x / square if 1e-30 < square < 1e30 else vmath.inverted(x, y)
+
+
+@inverted.partials
+def _(z, x, y):
+    other = inverted(y, x)
+    return (other - z) * (other + z), -2.0 * z * other
 
 
 @public("arctan", "atan")
@@ -337,7 +385,7 @@ def arctan(x):
 
 @arctan.partial("x")
 def _(x):
-    return 1.0 / (1.0 + x * x)
+    return inverted(1.0, x)
 
 
 @public("arctan2", "atan2")
@@ -349,8 +397,7 @@ def arctan2(x, y):
 
 @arctan2.partials
 def _(x, y):
-    square_of_length = x * x + y * y
-    return y / square_of_length, -x / square_of_length
+    return inverted(y, x), -inverted(x, y)
 
 
 @elementwise(np.sinh, facts=Fact.OVERFLOWING | Fact.HOLOMORPHIC)
@@ -381,9 +428,30 @@ def tanh(x):
     return vmath.tanh(x)
 
 
+@internal
+@elementwise(
+    complex_function=lambda x, y: 1.0 - y * y,
+    given={"y": tanh},
+    facts=Fact.VANISHING,
+)
+def tanh_slope(x, y):
+    """Derivative of tanh at x, where it is y; ``1 - y * y`` has lost digits if y is next to 1."""
+    return vmath.sech_squared(x)
+
+
+@tanh_slope.in_numba
+def _(x, y):
+    return 1.0 - y * y if abs(y) < 0.75 else vmath.sech_squared(x)
+
+
+@tanh_slope.partials
+def _(z, x):
+    return (-2.0 * tanh(x) * z,)
+
+
 @tanh.partial("x")
-def _(z):
-    return 1.0 - z * z
+def _(x, z):
+    return tanh_slope(x, z)
 
 
 @public("arcsinh", "asinh")
@@ -419,7 +487,7 @@ def arctanh(x):
 
 @arctanh.partial("x")
 def _(x):
-    return 1.0 / ((1.0 - x) * (1.0 + x))
+    return 1.0 / one_minus_square(x)
 
 
 @public("sinc", "special.sinc")
@@ -429,12 +497,34 @@ def sinc(x):
     return 1.0 if x == 0.0 else math.sin(PI * x) / (PI * x)
 
 
+def _complex_sinc_derivative(n, x):
+    """Return the derivative of one order n, as `special.sinc_derivative`."""
+    order = int(np.max(np.real(n), initial=0.0))
+    near = np.abs(x) < 0.25 + 0.25 * order
+    far = np.where(near, 1.0, x)
+    found = np.sin(PI * far) / (PI * far)
+    for k in range(order):
+        found = (PI**k * np.cos(PI * far + 0.5 * PI * k) - (k + 1) * found) / far
+    close = np.where(near, x, 0.0)
+    series = np.zeros_like(close)
+    for k in range(order + order % 2, order + 28, 2):
+        term = PI**k * close ** (k - order) / (math.factorial(k - order) * (k + 1))
+        series = series - term if k % 4 else series + term
+    return np.where(near, series, found)
+
+
+@internal
+@elementwise(complex_function=_complex_sinc_derivative)
+def sinc_derivative(n, x):
+    """n-th derivative of sinc, which cancels near 0 if it is computed from sine and cosine."""
+    return special.sinc_derivative(n, x)
+
+
+@sinc_derivative.partial("x")
+def _(n, x):
+    return sinc_derivative(n + 1.0, x)
+
+
 @sinc.partial("x")
 def _(x):
-    # (cos(πx) - sinc(x)) / x cancels near 0, where the Taylor series is used
-    u = PI * x
-    v = u * u
-    series = -PI * u / 3.0 * (1.0 - v / 10.0 * (1.0 - v / 28.0 * (1.0 - v / 54.0)))
-    near = absolute(x) < 0.03
-    safe = where(near, 1.0, x)
-    return where(near, series, (cos(PI * safe) - sin(PI * safe) / (PI * safe)) / safe)
+    return sinc_derivative(1.0, x)

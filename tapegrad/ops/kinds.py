@@ -39,6 +39,7 @@ from tapegrad.ops.op import (
     in_shape,
     is_complex,
     normalize_axes,
+    reads_of,
     shape_of,
 )
 from tapegrad.ops.partials import taken_apart
@@ -100,6 +101,8 @@ class SweptOp(Op):
     def partials(self, rule: Rule) -> Rule:
         """Declare the partial derivatives with respect to all arguments, a tuple (a decorator)."""
         for argument, part in zip(self.smooth_arguments, taken_apart(rule), strict=True):
+            if self.given.keys() & {*reads_of(part)}:
+                raise TypeError(f"{self.name}: a partial reads a given value as a constant")
             self.partial(argument)(part)
         return rule
 
@@ -241,12 +244,14 @@ class Elementwise(Broadcasting, SweptOp):
         complex_function: Any,
         chooses: bool,
         domains: dict[str, Domain] | None,
+        given: dict[str, Elementwise] | None,
         facts: Fact,
     ) -> None:
         super().__init__(declaration, real=real)
         self.chooses = chooses
         self.facts = facts
         self.domains = domains or {}
+        self.given = dict(given or {})
         self.complex_function = function if complex_function is None else complex_function
         self.formula = declaration
         self.scalar_formula = declaration  # for functions of numba's
@@ -268,7 +273,7 @@ class Elementwise(Broadcasting, SweptOp):
 
     @property
     def smooth_arguments(self) -> tuple[str, ...]:
-        return tuple(name for name in self.arguments if name not in self.truths)
+        return tuple(n for n in self.arguments if n not in self.truths and n not in self.given)
 
     def _term(self, argument: str, t: Any, values: dict[str, Any], out: Out) -> Any:
         read = {name: values[name] for name in self.reads(argument)}
@@ -406,6 +411,7 @@ def elementwise(
     complex_function: Any = None,
     chooses: bool = False,
     domains: dict[str, Domain] | None = None,
+    given: dict[str, Elementwise] | None = None,
     facts: Fact = Fact.NONE,
 ) -> Callable[[Formula], Elementwise]:
     """Declare an elementwise op from its scalar formula (a decorator).
@@ -426,11 +432,15 @@ def elementwise(
         Whether a partial of 0 means "not chosen": the cotangent is 0 even where `g` is nan.
     domains
         Intervals of its arguments in which it is smooth, if (0.2, 0.8) is not one.
+    given
+        The ops whose values of the first arguments the last ones are: the caller knows them. They
+        have no partials, and other partials do not read them, but compute them again.
     facts
         Properties that derivatives of compiled functions rely on.
     """
     return lambda declaration: Elementwise(
-        declaration, function, compiled, truths, real, complex_function, chooses, domains, facts
+        *(declaration, function, compiled, truths, real),
+        *(complex_function, chooses, domains, given, facts),
     )
 
 

@@ -63,6 +63,8 @@ class Op:
         Derivative rules by differentiable argument.
     domains
         Intervals of arguments in which it is smooth, for tests (see `domain`).
+    given
+        Ops whose values of the first arguments the last ones are, by argument, if any are.
     names
         Its public names (see `public`).
     is_method
@@ -103,6 +105,7 @@ class Op:
             if parameter.kind is not parameter.KEYWORD_ONLY
         )
         self.domains: dict[str, Domain] = {}
+        self.given: dict[str, Op] = {}
         self.rules: dict[str, Rule] = {}
         self.wirtinger: dict[str, Rule] = {}
         self._plans: dict[int, Plan] = {}
@@ -382,6 +385,12 @@ def plain(value: Any) -> np.ndarray:
     array = getattr(value, "_a", value)
     refuse_masked(array)
     return as_array(array)
+
+
+def known(value: Any) -> Any:
+    """Return the values if they are there, on the host: not those of a recording or batch."""
+    array = getattr(value, "_a", value) if getattr(value, "_has_array", True) else None
+    return array if isinstance(array, np.ndarray | np.generic) else None
 
 
 def dtype_of(value: Any) -> np.dtype:

@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 
 from tapegrad.cuda.array import DeviceArray, as_array
+from tapegrad.kernels import vmath
 from tapegrad.ops import elementwise as ew
+from tapegrad.ops.array_kinds import opaque
+from tapegrad.ops.batching import shifted_axes
 from tapegrad.ops.composite import composite
-from tapegrad.ops.kinds import reduction
-from tapegrad.ops.op import internal, is_complex, normalize_axes, public, shape_of
+from tapegrad.ops.kinds import elementwise, reduction
+from tapegrad.ops.op import Fact, internal, is_complex, known, normalize_axes, public, shape_of
 from tapegrad.ops.piecewise import INFINITY, where
 
 # -- primitives -----------------------------------------------------------------------------------
@@ -69,11 +72,7 @@ def logsumexp(x, axis=None, *, keepdims=False):
 
 def ties(x, z, axis):
     """Count the elements that equal the reduced value."""
-    if axis is None or x.ndim == 0:
-        kept, axes = np.reshape(z, ()), None
-    else:
-        axes = normalize_axes(axis, x.ndim)
-        kept = np.reshape(z, tuple(1 if k in axes else dim for k, dim in enumerate(x.shape)))
+    kept, axes = _kept(x, z, axis)
     if type(x) is DeviceArray:
         return x.sum_of(_is_tie, kept, axes, counts=True).astype(z.dtype).reshape(z.shape)
     chosen = x == kept
@@ -83,26 +82,60 @@ def ties(x, z, axis):
     return as_array(count).astype(z.dtype).reshape(z.shape)
 
 
+def _kept(x, z, axis):
+    """Return a reduced value that is broadcast with the elements, and the axes of the reduction."""
+    if axis is None or x.ndim == 0:
+        return np.reshape(z, ()), None
+    axes = normalize_axes(axis, x.ndim)
+    return np.reshape(z, tuple(1 if k in axes else dim for k, dim in enumerate(x.shape))), axes
+
+
 def _is_tie(x, z):
     return (x == z) | ((x != x) & (z != z))
 
 
-def infinities(x, z, axis):
-    """Count the elements that equal the reduced value if it is infinite; otherwise return 1."""
-    infinite = np.isinf(z)
-    if type(z) is not DeviceArray and not infinite.any():  # it would wait for a device
+def _exp_of_difference(x, y):
+    x, y = np.broadcast_arrays(x, y)
+    return np.exp(np.where(x == y, np.zeros((), x.dtype), x - y))
+
+
+@internal
+@elementwise(complex_function=_exp_of_difference, facts=Fact.VANISHING)
+def exp_of_difference(x, y):
+    """exp(x - y) of the difference without rounding; 1, as a constant, for equal infinities."""
+    return vmath.exp_of_difference(x, y)
+
+
+@exp_of_difference.partials
+def _(z, x):
+    slope = where(ew.absolute(x) == INFINITY, 0.0, z)
+    return slope, -slope
+
+
+def are_small_exponents(x):
+    """Whether rounding numbers changes their exponentials by a few ulp only, as far as is known."""
+    values = known(x)  # those on a device would have to be waited for
+    return values is not None and bool((np.abs(values) < 16.0).all())
+
+
+def sum_of_shares(x, z, axis):
+    """Sum exp(x - z), which is 1 but for the rounding of a large z; 1 for each equal infinity."""
+    if are_small_exponents(z):
         return np.ones_like(z)
-    return np.where(infinite, np.maximum(ties(x, z, axis), 1.0), 1.0)
+    kept, axes = _kept(x, z, axis)
+    if type(x) is DeviceArray:
+        return x.sum_of(_term, kept, axes).reshape(z.shape)
+    with np.errstate(invalid="ignore"):
+        total = np.sum(exp_of_difference(x, kept), axis=axes)
+    return as_array(total).astype(z.dtype).reshape(z.shape)
 
 
-logsumexp.extra(infinities)
+logsumexp.extra(sum_of_shares)
 
 
 @logsumexp.partial("x")
-def _(z, x, infinities):
-    # equal infinities must not be subtracted; finite elements are, for second derivatives
-    infinite = (x == z) & (ew.absolute(x) == INFINITY)
-    return where(infinite, 1.0 / infinities, ew.exp(where(infinite, 0.0, x - z)))
+def _(z, x, sum_of_shares):
+    return exp_of_difference(x, z) / sum_of_shares
 
 
 def _euclidean_norm(x, axis, keepdims):
@@ -149,6 +182,22 @@ for _op in (max, min):
     @_op.partial("x")
     def _(z, x, ties):
         return where((x == z) | (x != x), 1.0 / ties, 0.0)
+
+
+def _finite_max(x, axis=None, keepdims=False):
+    found = _max(x, axis, keepdims)
+    return np.where(np.isfinite(found), found, np.zeros((), found.dtype))
+
+
+@internal
+@opaque(_finite_max, arrays=1)
+def finite_max(x, axis=None, keepdims=False):
+    """Largest element, 0 in place of one that is not finite, as a constant."""
+
+
+@finite_max.batching
+def _(x, axis, keepdims):
+    return finite_max(x, shifted_axes(axis, x), keepdims)
 
 
 # -- composites -----------------------------------------------------------------------------------

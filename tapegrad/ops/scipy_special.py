@@ -17,11 +17,20 @@ from tapegrad.ops import elementwise as ew
 from tapegrad.ops import reduction
 from tapegrad.ops.array_kinds import pointwise
 from tapegrad.ops.composite import composite
-from tapegrad.ops.op import array_of, dtype_of, plain, public, refuse_complex, shape_of
+from tapegrad.ops.op import (
+    array_of,
+    dtype_of,
+    is_complex,
+    known,
+    plain,
+    public,
+    refuse_complex,
+    shape_of,
+)
 from tapegrad.ops.piecewise import sign, where
 from tapegrad.ops.scipy_functions import scipy_function
 from tapegrad.ops.shape import reshape
-from tapegrad.ops.special import digamma, gammaln
+from tapegrad.ops.special import digamma, erfcx_derivative, gammaln, log_ratio, normal
 
 NAMESPACE = "special"  # of the functions declared here
 
@@ -134,9 +143,17 @@ def erfinv(x):
     """Inverse of the error function."""
 
 
+def _exp_of_square(z, tail):
+    """Return ``exp(z**2)``, given erfc(abs(z)): where this is small, z has lost digits."""
+    outer = tail < 0.25
+    scaled = erfcx(ew.absolute(where(outer, z, 1.0))) / where(outer, tail, 1.0)
+    scaled = where(tail == 0.0, math.inf, scaled)
+    return where(outer, scaled, ew.exp(ew.square(where(outer, 0.0, z))))
+
+
 @erfinv.partial("x")
-def _(z):
-    return HALF_SQRT_PI * ew.exp(z * z)
+def _(x, z):
+    return HALF_SQRT_PI * _exp_of_square(z, 1.0 - ew.absolute(x))
 
 
 @pointwise(computed("erfcinv"), arrays=1)
@@ -145,8 +162,8 @@ def erfcinv(x):
 
 
 @erfcinv.partial("x")
-def _(z):
-    return -HALF_SQRT_PI * ew.exp(z * z)
+def _(x, z):
+    return -HALF_SQRT_PI * _exp_of_square(z, where(x > 1.0, 2.0 - x, x))
 
 
 @pointwise(computed("ndtr"), arrays=1)
@@ -156,7 +173,7 @@ def ndtr(x):
 
 @ndtr.partial("x")
 def _(x):
-    return ew.exp(-0.5 * x * x) / SQRT_2PI
+    return normal(x) / SQRT_2PI
 
 
 @pointwise(computed("log_ndtr"), arrays=1)
@@ -166,7 +183,9 @@ def log_ndtr(x):
 
 @log_ndtr.partial("x")
 def _(x):
-    return math.sqrt(2.0 / math.pi) / erfcx(x * -math.sqrt(0.5))
+    below = x < 0.0
+    tail = math.sqrt(2.0 / math.pi) / erfcx(where(below, x, 0.0) * -math.sqrt(0.5))
+    return where(below, tail, normal(x) / (SQRT_2PI * ndtr(where(below, 0.0, x))))
 
 
 @pointwise(computed("erfcx"), arrays=1)
@@ -175,8 +194,8 @@ def erfcx(x):
 
 
 @erfcx.partial("x")
-def _(x, z):
-    return 2.0 * x * z - 2.0 / math.sqrt(math.pi)
+def _(x):
+    return erfcx_derivative(1.0, x)
 
 
 @pointwise(computed("ndtri"), arrays=1)
@@ -185,8 +204,9 @@ def ndtri(p):
 
 
 @ndtri.partial("p")
-def _(z):
-    return SQRT_2PI * ew.exp(0.5 * z * z)
+def _(p, z):
+    tail = where(p > 0.5, 1.0 - p, p)
+    return SQRT_2PI * _exp_of_square(z * math.sqrt(0.5), 2.0 * tail)
 
 
 @pointwise(computed("stdtr"), arrays=2)
@@ -354,7 +374,7 @@ def xlogy(x, y):
 
 @xlogy.partials
 def _(x, y):
-    none = (plain(x) == 0.0) & (plain(y) == 0.0)
+    none = (x == 0.0) & (y == 0.0)
     return ew.log(y), x / where(none, 1.0, y)
 
 
@@ -365,7 +385,7 @@ def xlog1py(x, y):
 
 @xlog1py.partials
 def _(x, y):
-    none = (plain(x) == 0.0) & (plain(y) == -1.0)
+    none = (x == 0.0) & (y == -1.0)
     return ew.log1p(y), x / where(none, 1.0, 1.0 + y)
 
 
@@ -383,7 +403,7 @@ def rel_entr(x, y):
 
 @rel_entr.partials
 def _(x, y):
-    return ew.log(x / y) + 1.0, -(x / y)
+    return log_ratio(x, y) + 1.0, -(x / y)
 
 
 @pointwise(computed("logit"), arrays=1)
@@ -393,7 +413,7 @@ def logit(p):
 
 @logit.partial("p")
 def _(p):
-    return 1.0 / (p * (1.0 - p))
+    return 1.0 / p + 1.0 / (1.0 - p)
 
 
 @public("special.logsumexp")
@@ -438,6 +458,11 @@ def weighted_logsumexp(a, axis=None, b=None, keepdims=False, return_sign=False):
 @composite
 def log_softmax(x, axis=None):
     """Logarithm of `softmax`, without overflow."""
+    if is_complex(x) or known(x) is not None:
+        total = reduction.logsumexp(x, axis=axis, keepdims=True)
+        if is_complex(x) or reduction.are_small_exponents(total):
+            return x - total
+    x = x - reduction.finite_max(x, axis=axis, keepdims=True)  # without rounding its differences
     return x - reduction.logsumexp(x, axis=axis, keepdims=True)
 
 

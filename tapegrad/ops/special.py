@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from tapegrad.kernels import special, vmath
 from tapegrad.ops.composite import composite
-from tapegrad.ops.elementwise import LN2, absolute
+from tapegrad.ops.elementwise import LN2, absolute, tanh
 from tapegrad.ops.kinds import elementwise
 from tapegrad.ops.op import Fact, internal, public, refuse_complex
 from tapegrad.ops.piecewise import INFINITY, where
@@ -22,11 +20,23 @@ def logaddexp(x, y):
     return x + LN2 if x == y else max(x, y) + vmath.softplus(-abs(x - y))
 
 
+@internal
+@elementwise(facts=Fact.VANISHING)
+def share(x, y):
+    """exp(x) / (exp(x) + exp(y)) of the difference without rounding; 0.5 for equal infinities."""
+    return vmath.share(x, y)
+
+
+@share.partials
+def _(z, x, y):
+    alike = (x == y) & (absolute(x) == INFINITY)
+    slope = where(alike, 0.0, z * share(y, x))
+    return slope, -slope
+
+
 @logaddexp.partials
 def _(x, y):
-    # equal infinities must not be subtracted; equal finite numbers are, for second derivatives
-    alike = (x == y) & (absolute(x) == INFINITY)  # their difference is nan
-    return sigmoid(where(alike, 0.0, x - y)), sigmoid(where(alike, 0.0, y - x))
+    return share(x, y), share(y, x)
 
 
 @elementwise(np.logaddexp2, facts=Fact.VANISHING)
@@ -35,10 +45,23 @@ def logaddexp2(x, y):
     return x + 1.0 if x == y else max(x, y) + vmath.softplus(-abs(x - y) * LN2) / LN2
 
 
+@internal
+@elementwise(facts=Fact.VANISHING)
+def share2(x, y):
+    """2**x / (2**x + 2**y) of the difference without rounding; 0.5 for equal infinities."""
+    return vmath.share2(x, y)
+
+
+@share2.partials
+def _(z, x, y):
+    alike = (x == y) & (absolute(x) == INFINITY)
+    slope = where(alike, 0.0, LN2 * z * share2(y, x))
+    return slope, -slope
+
+
 @logaddexp2.partials
 def _(x, y):
-    alike = (x == y) & (absolute(x) == INFINITY)
-    return sigmoid(where(alike, 0.0, x - y) * LN2), sigmoid(where(alike, 0.0, y - x) * LN2)
+    return share2(x, y), share2(y, x)
 
 
 @elementwise(complex_function=lambda x: 1.0 / (1.0 + np.exp(-x)), facts=Fact.VANISHING)
@@ -47,9 +70,30 @@ def sigmoid(x):
     return vmath.sigmoid(x)
 
 
+@internal
+@elementwise(
+    complex_function=lambda x, y: y * (1.0 - y),
+    given={"y": sigmoid},
+    facts=Fact.VANISHING,
+)
+def sigmoid_slope(x, y):
+    """Derivative of sigmoid at x, where it is y; ``1 - y`` has lost digits where y is next to 1."""
+    return 0.25 * vmath.sech_squared(0.5 * x)
+
+
+@sigmoid_slope.in_numba
+def _(x, y):
+    return y * (1.0 - y) if y < 0.75 else 0.25 * vmath.sech_squared(0.5 * x)
+
+
+@sigmoid_slope.partials
+def _(x, z):
+    return (-z * tanh(0.5 * x),)
+
+
 @sigmoid.partial("x")
-def _(z):
-    return z * (1.0 - z)
+def _(x, z):
+    return sigmoid_slope(x, z)
 
 
 @elementwise(facts=Fact.VANISHING)
@@ -67,18 +111,26 @@ def _(x):
 @elementwise(facts=Fact.VANISHING)
 def gaussian(x):
     """exp(-x**2), with slope 0 at infinity."""
-    return vmath.exp(-x * x)
-
-
-@gaussian.in_numba
-def _(x):
-    return math.exp(-x * x)
+    return special.gaussian(x)
 
 
 @gaussian.partial("x")
 def _(x, z):
     finite = where(absolute(x) > 40.0, 40.0, x)  # z is 0 there
     return -2.0 * finite * z
+
+
+@internal
+@elementwise(facts=Fact.VANISHING)
+def normal(x):
+    """exp(-x**2 / 2), with slope 0 at infinity."""
+    return special.normal(x)
+
+
+@normal.partial("x")
+def _(x, z):
+    finite = where(absolute(x) > 60.0, 60.0, x)  # z is 0 there
+    return -finite * z
 
 
 @public("erf", "special.erf")
@@ -103,6 +155,30 @@ def erfc(x):
 @erfc.partial("x")
 def _(x):
     return -TWO_OVER_SQRT_PI * gaussian(x)
+
+
+@internal
+@elementwise()
+def erfcx_derivative(n, x):
+    """n-th derivative of ``exp(x**2) * erfc(x)``, which cancels in terms of lower ones."""
+    return special.erfcx_derivative(n, x)
+
+
+@erfcx_derivative.partial("x")
+def _(n, x):
+    return erfcx_derivative(n + 1.0, x)
+
+
+@internal
+@elementwise(facts=Fact.SINGULAR | Fact.POLE)
+def log_ratio(x, y):
+    """log(x / y), also where the quotient overflows or underflows."""
+    return vmath.log_ratio(x, y)
+
+
+@log_ratio.partials
+def _(x, y):
+    return 1.0 / x, -1.0 / y
 
 
 @public("gammaln", "special.gammaln")

@@ -22,6 +22,7 @@ from tapegrad.replay.helpers import checked_index, checked_indices, largest
 from tapegrad.replay.program import Program, depending
 from tapegrad.replay.writer import Writer
 from tapegrad.transform.function import gradient, njit, value_alone
+from tapegrad.transform.functions import scalar_ops
 from tapegrad.transform.recording import check
 from tapegrad.transform.rules.stacks import stacked_product, stacked_product_t
 
@@ -198,6 +199,7 @@ def compiled_text(text: str) -> Any:
                 compiled=_compiled,
                 math=math,
                 np=np,
+                scalar_ops=scalar_ops,
                 tg=sys.modules["tapegrad"],
                 stacked_product=stacked_product,
                 stacked_product_t=stacked_product_t,

@@ -191,7 +191,7 @@ def _contributions(
 ) -> Iterator[tuple[Node, Any]]:
     """Yield what a value adds to the cotangents of those that it is computed from."""
     op, values = _op_and_values(trace, node)
-    for name, arg in zip(op.arguments, node.args, strict=True):
+    for name, arg in _differentiated(op, node):
         if not active.isdisjoint(nodes_in(arg)):
             _check_rule(node, op, name, values)
             found = op.cotangent(name, g, values)
@@ -207,7 +207,7 @@ def _push_forward(trace: Trace, tangents: Tangents) -> None:
         if node in active:
             op, values = _op_and_values(trace, node)
             given: dict[str, Any] = {}
-            for name, arg in zip(op.arguments, node.args, strict=True):
+            for name, arg in _differentiated(op, node):
                 if not tangents.keys().isdisjoint(nodes_in(arg)):
                     _check_rule(node, op, name, values)
                     is_list = type(arg) is list
@@ -236,6 +236,12 @@ def _op_and_values(trace: Trace, node: Node) -> tuple[Op, dict[str, Any]]:
         values[name] = _tensors(trace, arg)
         values[f"{name}_shape"] = _shapes(arg)
     return node.op, values
+
+
+def _differentiated(op: Op, node: Node) -> Iterator[tuple[str, Any]]:
+    """Yield the arguments of an op by name, but those that others determine."""
+    pairs = zip(op.arguments, node.args, strict=True)
+    return ((name, arg) for name, arg in pairs if name not in op.given)
 
 
 def _check_rule(node: Node, op: Op, argument: str, values: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from tapegrad.eager.nodes import Node
 from tapegrad.eager.numeric import PASSIVE
 from tapegrad.eager.traced import NotRecordedError
+from tapegrad.ops.kinds import Elementwise
 from tapegrad.ops.op import normalize_axes
 
 FLOAT, SINGLE = np.dtype(np.float64), np.dtype(np.float32)
@@ -196,6 +197,8 @@ def _computed(node: Node, args: list[str]) -> str:
         return unary[name].replace("{}", args[0])
     if name in _OF_MATH:
         return f"math.{name}({args[0]})"
+    if isinstance(node.op, Elementwise) and not node.op.names:
+        return f"scalar_ops.{name}({', '.join(args)})"
     known = node.op is None or isinstance(node.op.function, np.ufunc)
     module = "np" if known and hasattr(np, name) else "tg"
     return f"{module}.{public_name(node)}({', '.join(args)})"

@@ -36,6 +36,8 @@ def lowered(recorded: list[Node]) -> tuple[list[Node], dict[Node, Node]]:
             node.args = _with_numbers(node)
         if node.name == "logsumexp" and _is_of_floats(node):
             nodes += _logsumexp(node)
+        elif node.name == "finite_max" and _is_of_floats(node):
+            nodes += _finite_max(node)
         elif node.name == "euclidean_norm" and _is_of_floats(node):
             nodes += _euclidean_norm(node)
         elif are_few and _has_few_terms(node):
@@ -177,13 +179,9 @@ def _logsumexp(node: Node) -> list[Node]:
     """Return the values of ``log(sum(exp(x - top))) + top``; derivatives do not pass `top`."""
     (x,) = node.args
     axes, keeps = axes_of(node), node.parameters["keepdims"]
-    named = {"axis": axes, "keepdims": keeps}
     shape = node.shape
-    top = Node("top", _of(shape, x.dtype), (x,), named)
-    finite = Node("isfinite", _of(shape, BOOLEAN), (top,))
-    shift = _mapped("where", shape, finite, top, 0.0)
-    found = [top, finite, shift]
-    beside = shift
+    found = _finite_max(node)
+    beside = shift = found[-1]
     if shape and not keeps:  # as it is broadcast with x
         beside = _item(
             shift, tuple(None if k in axes else slice(None) for k in range(len(x.shape)))
@@ -191,10 +189,19 @@ def _logsumexp(node: Node) -> list[Node]:
         found.append(beside)
     found.append(_mapped("subtract", x.shape, x, beside))
     found.append(_mapped("exp", x.shape, found[-1]))
+    named = {"axis": axes, "keepdims": keeps}
     found.append(Node("sum", _of(shape, x.dtype), (found[-1],), named, TABLE["sum"]))
     found.append(_mapped("log", shape, found[-1]))
     found.append(_mapped("add", shape, found[-1], shift))
     return found
+
+
+def _finite_max(node: Node) -> list[Node]:
+    """Return the values of the largest elements, and 0 for those that are not finite."""
+    named = {"axis": axes_of(node), "keepdims": node.parameters["keepdims"]}
+    top = Node("top", _of(node.shape, node.dtype), node.args, named)
+    finite = Node("isfinite", _of(node.shape, BOOLEAN), (top,))
+    return [top, finite, _mapped("where", node.shape, finite, top, 0.0)]
 
 
 def _euclidean_norm(node: Node) -> list[Node]:

@@ -14,6 +14,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from tapegrad.kernels import special, vmath
+from tapegrad.ops.op import TABLE
 from tapegrad.transform.cache.machine_code import jit
 
 
@@ -72,12 +73,6 @@ _FUNCTIONS = _copies(vmath, special)
 
 
 @_compiled
-def gaussian(x: Any) -> Any:
-    """Return ``exp(-x * x)``."""
-    return exp(-x * x)
-
-
-@_compiled
 def root(x: Any) -> Any:
     """Return ``x ** 0.5``, which is not the square root of -inf and of -0."""
     return math.inf if x == -math.inf else sqrt(x) + 0.0
@@ -107,10 +102,24 @@ sinh, cosh, tanh = (_FUNCTIONS[name] for name in ("sinh", "cosh", "tanh"))
 sin, cos, tan = (_FUNCTIONS[f"{name}_reduced"] for name in ("sin", "cos", "tan"))
 erf, erfc, pow = (_FUNCTIONS[name] for name in ("erf", "erfc", "pow"))
 
-NAMES = frozenset(
-    [
-        *("cos", "cosh", "erf", "erfc", "exp", "exp2", "expm1", "gaussian", "log", "log10"),
-        *("log1p", "log2", "pow", "sin", "sinh", "sqrt", "tan", "tanh"),
-    ]
-)
-"""The functions of one argument, and ``pow`` of two."""
+
+def _of_op(name: str) -> Any:
+    """Return the formula of an op, which has no branches, compiled."""
+    formula = TABLE[name].formula
+    scope = {**formula.__globals__, "__name__": __name__, "vmath": _MODULE, "special": _MODULE}
+    return _compiled(python.FunctionType(formula.__code__, scope, name))
+
+
+_MODULE = python.ModuleType("compiled_functions")
+vars(_MODULE).update(_FUNCTIONS)
+cosine, gaussian, inverted = (_of_op(name) for name in ("cosine", "gaussian", "inverted"))
+one_minus_square, share, share2 = map(_of_op, ("one_minus_square", "share", "share2"))
+sigmoid_slope, tanh_slope = (_of_op(name) for name in ("sigmoid_slope", "tanh_slope"))
+
+_OF_ONE = ("erf", "erfc", "exp", "exp2", "expm1", "log", "log10", "log1p", "log2", "sqrt")
+ARGUMENTS = {
+    **dict.fromkeys((*SINES, *_OF_ONE, "cosh", "sinh", "tanh", "gaussian", "one_minus_square"), 1),
+    **dict.fromkeys(("pow", "inverted", "share", "share2", "sigmoid_slope", "tanh_slope"), 2),
+    "cosine": 3,
+}
+"""The functions, with the number of their arguments."""

@@ -84,7 +84,7 @@ class TestWhatIsPacked:
             (lambda x, w, c: x + w, []),
             (lambda x, w, c: -x, []),
             (lambda x, w, c: x.exp(), [np.exp(X).tolist()]),
-            (lambda x, w, c: x.tanh(), [np.tanh(X).tolist()]),
+            (lambda x, w, c: x.tanh(), [np.tanh(X).tolist(), X]),
             (lambda x, w, c: x.log(), [X]),
             (lambda x, w, c: x.sin(), [X]),
             (lambda x, w, c: x @ w, [W, X]),

@@ -56,7 +56,7 @@ def test_others_are_refused(rule):
         ("divide", {"x": ("y",), "y": ("z", "y")}),
         ("add", {"x": (), "y": ()}),
         ("where", {"x": ("condition",), "y": ("condition",)}),
-        ("hypot", {"x": ("z", "x"), "y": ("z", "y")}),
+        ("hypot", {"x": ("z", "x", "y"), "y": ("z", "x", "y")}),
     ],
 )
 def test_unused_parts_cost_nothing(name, reads):

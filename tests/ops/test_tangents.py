@@ -88,7 +88,7 @@ def inner(one, other):
 
 def test_every_op_has_tangents():
     tested = {name for name, *_ in ALL}
-    assert tested == {*TABLE}
+    assert tested == {name for name, op in TABLE.items() if not op.given}
     for name, op in TABLE.items():
         if op.kind == "opaque":
             assert op.jvps.keys() == op.rules.keys(), name

@@ -1,9 +1,19 @@
 """Recorded functions whose text is run by Python: the same statements, without compiling them."""
 
+import types
+
 import numpy as np
 
 import tapegrad as tg
+from tapegrad.ops.op import TABLE
 from tapegrad.replay import compiled as compiled_module
+
+
+class Formulas:
+    """The formulas of ops, which Python runs, by name."""
+
+    def __getattr__(self, name):
+        return TABLE[name].scalar_formula
 
 
 class Interpreted:
@@ -11,10 +21,13 @@ class Interpreted:
 
     def __init__(self, compiled):
         self.compiled = compiled
+        written = compiled.py_func
+        scope = written.__globals__ | {"scalar_ops": Formulas()}
+        self.program = types.FunctionType(written.__code__, scope)
 
     def __call__(self, *args):
         with np.errstate(all="ignore"):
-            return self.compiled.py_func(*args)
+            return self.program(*args)
 
 
 def interpret(monkeypatch):

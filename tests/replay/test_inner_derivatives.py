@@ -19,8 +19,8 @@ def energy(x, rows):
 
 
 def with_a_call(x, rows):
-    """Its derivative is that of a compiled function: no rule of `erf` is compiled by itself."""
-    return tg.sum(tg.special.erf(rows @ x))
+    """Its derivative is that of a compiled function: the rule of `max` counts equal elements."""
+    return tg.max(tg.sin(rows @ x)) * tg.sum(x**2)
 
 
 def trained(x, rows):

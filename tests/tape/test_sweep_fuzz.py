@@ -54,11 +54,11 @@ def elementwise(name, x, y, n):
     values = [tame(v, d) for v, d in zip((x, y)[:count], domains, strict=True)]
     if name == "where":
         return call(array_of(x) > 0.1 * (n - 5), *values)
-    if name == "polygamma":
+    if op.arguments[0] == "n":
         return call(n % 3, *values)
     if count == 2 and n % 5 == 0:  # a number in place of an operand
         values[n % 2] = float(np.mean(domains[n % 2]))
-    return call(*values)
+    return call(*values, *(FUNCTIONS[given.name](*values) for given in op.given.values()))
 
 
 def reduce(name, x, n):

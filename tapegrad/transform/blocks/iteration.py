@@ -307,7 +307,7 @@ class Iteration:
     def _may_round(self, function: ast.expr) -> bool:
         module, _, name = ast.unparse(function).rpartition(".")
         if module:
-            return module == "scalar_ops" or (name in vector_math.NAMES and name != "sqrt")
+            return module == "scalar_ops" or (name in vector_math.ARGUMENTS and name != "sqrt")
         return bool(self.helper(name))
 
     def _flag(self) -> str:
@@ -457,8 +457,8 @@ class Iteration:
             raise UnprovedError(f"of `{ast.unparse(node)}`")
         if module in ("np", "math", "scalar_ops"):
             name = _RENAMED.get(name, name)
-            if name in vector_math.NAMES and len(values) == (2 if name == "pow" else 1):
-                if SINGLE in kinds and (name == "pow" or module == "scalar_ops"):
+            if vector_math.ARGUMENTS.get(name) == len(values):
+                if SINGLE in kinds and name == "pow":
                     raise UnprovedError(f"of `{ast.unparse(node)}`")
                 self.work += 4
                 values = [_as_float(v, kind) for v, kind in parts]
@@ -469,7 +469,8 @@ class Iteration:
                 if name == "pow":
                     return _power(*values), FLOAT
                 found = _call(f"vector_math.{name}", *values)
-                return (_as_single(found, FLOAT), SINGLE) if kinds == [SINGLE] else (found, FLOAT)
+                is_single = kinds == [SINGLE] and module != "scalar_ops"
+                return (_as_single(found, FLOAT), SINGLE) if is_single else (found, FLOAT)
         if not module and SINGLE not in kinds and (helper := self.helper(text)):
             self.work += 4
             return _call(helper, *values), FLOAT

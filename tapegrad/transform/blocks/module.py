@@ -341,7 +341,8 @@ class Module:
         if text in RUNTIME or text in ("abs", "min", "max"):
             return text
         if module in ("np", "math", "scalar_ops"):
-            if name in vector_math.NAMES - {"pow", *vector_math.SINES} and len(node.args) == 1:
+            count = vector_math.ARGUMENTS.get(name)
+            if count == len(node.args) and name not in ("pow", *vector_math.SINES):
                 return f"vector_math.{name}"
             return ""
         return self._helper(name) if not module else ""

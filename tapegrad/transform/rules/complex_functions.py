@@ -55,15 +55,16 @@ def directions(z):
 @jit
 def turn(z):
     """Return the gradient of the angle of a complex number, as a complex number."""
-    square = z.real * z.real + z.imag * z.imag
-    return 1j * z / square if square != 0.0 else 0j
+    size = abs(z)  # its square may overflow or underflow
+    return 1j * (z / size) / size if size != 0.0 else 0j
 
 
 @jit
 def turns(z):
     """Return the gradients of the angles of complex numbers, as complex numbers."""
-    square = z.real * z.real + z.imag * z.imag
-    return 1j * z / np.where(square == 0.0, 1.0, square)
+    size = np.abs(z)
+    size = np.where(size == 0.0, 1.0, size)
+    return 1j * (z / size) / size
 
 
 @partial

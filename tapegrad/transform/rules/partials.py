@@ -78,6 +78,18 @@ _CONSTANT_OPERATORS: dict[type, Any] = {
 # -- partials that differ for complex numbers ------------------------------------------------------
 
 
+def _tanh(z: Any) -> Any:
+    return 1.0 - z * z
+
+
+def _arctan(x: Any) -> Any:
+    return 1.0 / (1.0 + x * x)
+
+
+def _arctanh(x: Any) -> Any:
+    return 1.0 / ((1.0 - x) * (1.0 + x))
+
+
 def _arcsin(z: Any) -> Any:
     return 1.0 / cos(z)
 
@@ -98,8 +110,11 @@ def _power_by_exponent(z: Any, x: Any) -> Any:
     return where(x == 0.0, 0.0, z * log(x + 0j))
 
 
-# in terms of the result, which determines the branch of the function
+# those of inverse functions, in terms of the result, which determines the branch
 COMPLEX: dict[tuple[str, str], Rule] = {
+    ("tanh", "x"): _tanh,
+    ("arctan", "x"): _arctan,
+    ("arctanh", "x"): _arctanh,
     ("arcsin", "x"): _arcsin,
     ("arccos", "x"): _arccos,
     ("arcsinh", "x"): _arcsinh,

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from tapegrad.ops.op import TABLE
 from tapegrad.transform.verifier.code import called, module_call
 from tapegrad.transform.verifier.memory import SHAPE
 
@@ -101,8 +102,8 @@ def _of_call(node: ast.Call) -> list[Found]:
         ]
         return [(n, SOME, 0) for n in [*found, *more]]
     given = node.args
-    if module is not None and module[1] in _SMOOTH:
-        given = [a for k, a in enumerate(given) if k in _SMOOTH[module[1]]]
+    if module is not None:
+        given = [a for k, a in enumerate(given) if _is_smooth(*module, k)]
     names = list(_names([*given, *(k.value for k in node.keywords)]))
     if name is not None:
         if _FLAT_NAMES.match(name):
@@ -118,6 +119,14 @@ def _of_call(node: ast.Call) -> list[Found]:
         sign = ast.Add() if _SUMS[module[1]] > 0 else ast.Sub()
         return _of_binary(ast.BinOp(node.args[0], sign, node.args[1]))
     return [(n, SOME, 0) for n in dict.fromkeys(names)]
+
+
+def _is_smooth(module: str, name: str, position: int) -> bool:
+    """Whether a function may have a derivative with respect to an argument."""
+    if module in ("ops", "scalar_ops") and name in TABLE:
+        op = TABLE[name]
+        return position >= len(op.arguments) or op.arguments[position] in op.rules
+    return name not in _SMOOTH or position in _SMOOTH[name]
 
 
 def _names(nodes: list[ast.expr]) -> Iterator[str]:

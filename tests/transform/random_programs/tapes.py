@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tapegrad.ops.op import TABLE
 from tapegrad.transform import runtime, vector_math
 from tapegrad.transform.tape_memory import buffer, growth, references
 
@@ -137,8 +138,9 @@ def two_floats(function):
     return lambda x, y: function(np.float64(x), np.float64(y))
 
 
-MATH = {name: getattr(np, name, None) for name in vector_math.NAMES}
-MATH |= {"erf": math.erf, "erfc": math.erfc, "gaussian": lambda x: np.exp(-x * x)}
+OF_OPS = vector_math.ARGUMENTS.keys() & {name for name, op in TABLE.items() if op.names == ()}
+MATH = {name: getattr(np, name, None) for name in vector_math.ARGUMENTS}
+MATH |= {"erf": math.erf, "erfc": math.erfc, **{name: TABLE[name].formula for name in OF_OPS}}
 MATH |= {"pow": two_floats(np.power)}
 MATH |= {"half_power": lambda x, whole: np.power(np.float64(x), whole + 0.5)}
 
