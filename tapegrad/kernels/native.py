@@ -12,6 +12,7 @@ only.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -269,8 +270,15 @@ def register(module: types.ModuleType, filename: str, text: str) -> None:
 
 
 def show(module: types.ModuleType, filename: str, text: str) -> None:
-    """Show the text of a generated module to debuggers as long as its namespace is in use."""
-    _list(module, linecache.cache, filename, (len(text), None, text.splitlines(True), filename))
+    """Show the text of a generated module to debuggers as long as its namespace is in use.
+
+    numba asks for the lines of a file by its relative path, and nobody would delete what it reads.
+    """
+    names = {filename}
+    with contextlib.suppress(ValueError):  # on another drive
+        names.add(os.path.relpath(filename))
+    for name in names:
+        _list(module, linecache.cache, name, (len(text), None, text.splitlines(True), name))
 
 
 def _list(module: types.ModuleType, table: dict[str, Any], name: str, value: Any) -> None:

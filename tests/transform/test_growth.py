@@ -37,6 +37,8 @@ USES = {
     "jvp": lambda f: tg.jvp(f)(2.0, 1.0),
     "grad of grad": lambda f: tg.grad(tg.grad(f))(2.0),
     "hvp": lambda f: tg.hvp(f)(2.0, 1.0),
+    "vmap": lambda f: tg.vmap(f)(np.ones(3)),
+    "vmap of grad": lambda f: tg.vmap(tg.grad(f))(np.ones(3)),
     "tensors": lambda f: f(tg.tensor(2.0, requires_grad=True)).backward(),
 }
 

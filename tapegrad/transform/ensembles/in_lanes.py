@@ -18,6 +18,7 @@ from numba.core.errors import NumbaError
 from numba.np.numpy_support import as_dtype
 
 from tapegrad.kernels import native
+from tapegrad.kernels.llvm.pipeline import use_pipeline
 from tapegrad.transform import composed, derivatives, frozen
 from tapegrad.transform.checks.checking import is_on
 from tapegrad.transform.codegen.program import Program
@@ -78,6 +79,7 @@ def compiled(
         made.__globals__.update(np=np, prange=numba.prange, of_chunk=called, width=WIDTH)
         made.__globals__.update((f"dtype_{k}", dtype) for k, dtype in enumerate(results))
         loop = numba.njit(**options)(made)
+        use_pipeline(loop)  # nothing holds the function then but the loop
         arrays = [
             types.Array(kind, 1, "C") if given else kind
             for kind, given in zip(kinds, many, strict=True)
@@ -171,7 +173,9 @@ def _of_chunk(
     made.__globals__.update(namespace(function.statics))
     made.__globals__.update(stop_gradient=stop_gradient, _calls=base)
     options = {n: v for n, v in base.targetoptions.items() if n in ("error_model", "boundscheck")}
-    return njit(**options)(made), [as_dtype(types.unliteral(kind)) for kind in found]
+    of_chunk = njit(**options)(made)
+    use_pipeline(of_chunk)
+    return of_chunk, [as_dtype(types.unliteral(kind)) for kind in found]
 
 
 def _stored(results: int, gradients: int, kind: str) -> dict[str, str]:

@@ -32,6 +32,7 @@ from numba.core import types
 from numba.np.numpy_support import as_dtype
 
 from tapegrad.kernels import native
+from tapegrad.kernels.llvm.pipeline import use_pipeline
 
 _DONE, _OTHER_SHAPE = 1, 2
 
@@ -61,6 +62,7 @@ def compiled(
         if not isinstance(kind, types.Array):
             made.__globals__[f"dtype_{k}"] = as_dtype(types.unliteral(kind))
     loop = numba.njit(**options)(made)
+    use_pipeline(loop)  # nothing holds the function then but the loop
 
     def run(size: int, *args: Any) -> list[np.ndarray]:
         *found, done = loop(size, *args)
