@@ -26,6 +26,23 @@ def eigenvalues(a):
     return (w * w * w).sum() + v[0, 0] * v[1, 0] * w[1] + np.linalg.eigvalsh(b)[2] ** 2
 
 
+@case(M33, 0.7, hvp=True)
+def results_that_are_written(a, c):
+    """The results of one function are different arrays: to write one changes no other."""
+    w, v = np.linalg.eigh(a + a.T)
+    squares = v * v
+    if c > 0.0:
+        w = w * w
+    u, s, vt = np.linalg.svd(a)
+    part = u * u
+    s[0] *= c
+    vt[0] = s
+    q, r = np.linalg.qr(a)
+    product = q * r
+    r[0] = c * product[1]
+    return np.sum(squares[0] * w) + np.sum(part[1] * s) + np.sum(vt * vt[1]) + np.sum(r * product)
+
+
 @case(M33, M32, hvp=True)
 def orthogonal(a, b):
     q, r = np.linalg.qr(b)

@@ -384,6 +384,8 @@ class Memory:
         for one, two in paired(target, value):
             names = [n.id for n in leaves(one) if isinstance(n, ast.Name)]
             function = called(two)
+            if len(names) > 1 and _makes_several(two):
+                continue
             if len(names) > 1 and function and not self.shared(two):
                 for places in itertools.combinations(range(len(names)), 2):
                     if not differ(function, len(names), list(places), self.summaries):
@@ -481,6 +483,12 @@ def _same_kind(value: ast.expr) -> str | None:
     if isinstance(value, ast.Call) and module_call(value) == ("np", "copy"):
         value = value.args[0]
     return value.id if isinstance(value, ast.Name) else None
+
+
+def _makes_several(value: ast.expr) -> bool:
+    """Whether a function of NumPy returns several arrays, which are new and different ones."""
+    module = module_call(value) if isinstance(value, ast.Call) else None
+    return module is not None and module[0].startswith("np") and module[1] not in VIEWS
 
 
 def differ(function: str, count: int, places: list[int], summaries: dict[str, Summary]) -> bool:
