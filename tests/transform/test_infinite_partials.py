@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from check import check
 
 import tapegrad as tg
 
@@ -212,6 +213,22 @@ UNUSED = {
     early_return: [0.0, 1.0],
     callee_does_not_read: [0.0, -0.5 * np.sin(1.0)],
 }
+
+
+def numbers_of_arrays(x):
+    r = np.sqrt(x)
+    m = np.array([[r[0], x[1]], [x[1], x[0] * x[1] + 2.0]])
+    return np.sort(m[1])[0] * r[1] + np.percentile(r, 70) + np.linalg.eigvalsh(m)[1]
+
+
+def numbers_of_functions_that_run_in_python(x):
+    m = np.array([[np.sqrt(x[0]), x[1]], [x[1], x[0] * x[1] + 2.0]])
+    return tg.logsumexp(m[0]) * tg.linalg.det(m)
+
+
+@pytest.mark.parametrize("f", [numbers_of_arrays, numbers_of_functions_that_run_in_python])
+def test_code_that_marks_elements_is_differentiated(f):
+    check(tg.njit(f), np.array([0.4, 0.7]), hvp=True)
 
 
 @pytest.mark.parametrize("f", UNUSED, ids=lambda f: f.__name__)

@@ -154,9 +154,9 @@ def mark_zeros(bar, given):
     It is used if `given` is not 0, a cotangent of the result or the number of those that are not 0.
     """
     if given != 0:
-        for place in np.ndindex(bar.shape):
-            if bar[place] == 0.0:
-                bar[place] += INFINITESIMAL
+        for k in range(bar.size):  # not over `np.ndindex`: this is differentiated as well
+            if bar.flat[k] == 0.0:
+                bar.flat[k] += INFINITESIMAL
 
 
 @addition
