@@ -135,6 +135,14 @@ def chosen(a, m):
     return (b * b).sum() * (c * c).sum() + (d * d).sum() + (e * e).sum() + (f * f).sum() * g
 
 
+@case(A, M, hvp=True)
+def chosen_of_several_layouts(a, m):
+    n = m.shape[0]
+    b = np.select([m[:, 0] > 2.5, a[:n] > 2.5], [m[:, 1], a[:n]], default=a[1] * 0.5)
+    c = np.select([a[:n] > 2.5, m[:, 1] > 1.5, m[:, 0] < 0.5], [a[:n], m[:, 0], a[:n] ** 3])
+    return (b * b).sum() * (c * c).sum()
+
+
 @case(A, hvp=True)
 def chosen_by_numbers(a):
     b = np.extract(a, a * a)

@@ -445,10 +445,10 @@ class Expressions:
             else:
                 callee = self.expression(node.func, env)
         value = self.statics.get(callee.id) if isinstance(callee, ast.Name) else None
+        if value is np.select and _is_of_lists(node):
+            return self.selection(node, env, stem)
         arguments = []
         for position, argument in enumerate(node.args):
-            if isinstance(argument, ast.List) and value is np.select:
-                argument = ast.Tuple(argument.elts, ast.Load())  # equivalent, and has derivatives
             if position == 0 and isinstance(argument, ast.List) and value in (np.array, np.asarray):
                 arguments.append(self.nested_list(argument, env))
             elif isinstance(argument, ast.Starred):
@@ -477,6 +477,23 @@ class Expressions:
             return self.let(ast.Tuple([self.let(p, stem) for p in parts], ast.Load()), stem)
         return self.let(call, stem)
 
+    def selection(self, node: ast.Call, env: Env, stem: str) -> ast.expr:
+        """Append `np.select` of lists as the selections that it consists of.
+
+        A list of arrays has no derivative, and a tuple of them is accepted for one layout only.
+        """
+        conditions, choices = (
+            [self.expression(item, env) for item in given.elts]
+            for given in node.args[:2]
+            if isinstance(given, ast.List)
+        )
+        default = [*node.args[2:], *(word.value for word in node.keywords)]
+        found = self.expression(default[0], env) if default else constant(0)
+        where = self.outside("np.where", np.where)
+        for condition, choice in reversed(list(zip(conditions, choices, strict=True))):
+            found = self.let(ast.Call(where, [condition, choice, found], []), stem)
+        return found
+
     def nested_list(self, node: ast.List, env: Env) -> ast.List:
         return ast.List(
             [
@@ -487,6 +504,13 @@ class Expressions:
             ],
             ast.Load(),
         )
+
+
+def _is_of_lists(node: ast.Call) -> bool:
+    """Whether a call of `np.select` has a list of as many choices as conditions."""
+    given = node.args[:2]
+    sizes = {len(argument.elts) for argument in given if isinstance(argument, ast.List)}
+    return len(given) == 2 and all(isinstance(a, ast.List) for a in given) and len(sizes) == 1
 
 
 def _is_literal(node: ast.expr) -> bool:
