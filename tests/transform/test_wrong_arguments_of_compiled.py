@@ -69,6 +69,16 @@ def test_numbers_for_arrays(name, transform):
         transform(tg.njit(function))(*given)
 
 
+def test_a_call_by_types_that_numba_does_not_take():
+    def limited(x):
+        y = 2.0 * x
+        return np.clip(y, 0.8, 1.1)
+
+    text = r"does not compile clip\(float64, .*, which limited calls; pass(?s:.*)np\.clip\(y, 0\.8"
+    with pytest.raises(tg.TransformError, match=text):
+        tg.grad(tg.njit(limited))(1.0)
+
+
 @pytest.mark.parametrize("value", [2.0, 3, 1j, np.float32(1.0)])
 def test_every_number(value):
     with pytest.raises(tg.TransformError, match=r"and got a number of type .*; pass an array"):

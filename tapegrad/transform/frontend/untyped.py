@@ -31,6 +31,9 @@ _OF_NUMBERS = ("real", "imag", "conjugate")
 _ATTRIBUTE = re.compile(
     r"Unknown attribute '(\w+)' of type (?:float|int|uint|complex)\d+$", re.MULTILINE
 )
+_NO_CALL = re.compile(
+    r"No implementation of function Function\(<\S+ '?(\w+)[^\n]*\n\s*>>> ([^\n]+)"
+)
 _UNTYPED = re.compile(r"Untyped global name '(\w+)': Cannot determine Numba type of")
 
 
@@ -75,6 +78,14 @@ def refuse_untyped(
                 "pass an array",
                 use,
             )
+    for missing in _NO_CALL.finditer(said):
+        call = next((node for node in subtree(source.tree) if _calls(node, missing[1])), None)
+        if call is not None:
+            raise source.refuse(
+                f"numba does not compile {missing[2]}, which {source.name} calls; pass values of "
+                "types that it takes, or write what it does (docs/njit.md)",
+                call,
+            )
     attribute = _ATTRIBUTE.search(said)
     numbers = [
         f"{number} ({name})"
@@ -86,6 +97,11 @@ def refuse_untyped(
             f"{source.name} takes .{attribute[1]} of a number, which arrays have; it got numbers "
             f"as argument {', '.join(numbers)}: pass an array"
         )
+
+
+def _calls(node: ast.AST, name: str) -> bool:
+    """Whether a node is the call of a function of this name, of whatever module."""
+    return isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == name
 
 
 def _is(node: ast.AST, text: str) -> bool:
