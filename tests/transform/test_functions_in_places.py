@@ -48,15 +48,15 @@ x.min(); np.ptp(x); np.var(x); x.std(); np.trace(m); np.nansum(x); np.nanmean(x)
 np.nanmax(x); np.nanmin(x); np.nanvar(x); np.nanstd(x); np.nanmedian(x); np.sum(m, 1)[0]
 np.median(x); np.quantile(x, 0.3); np.percentile(x, 95); np.nanquantile(x, 0.2)
 np.nanpercentile(x, 30); np.sort(x)[1]; np.partition(x, 2)[2]; np.unique(x)[1]; x[np.argmax(x)]
-np.interp(x[2], np.arange(4.0), x); np.trapezoid(x); np.trapezoid(x, x * 2); np.trapezoid(x, dx=0.1)
+np.interp(x[2], np.arange(4.0), x); np.trapezoid(x); np.trapezoid(x, x * 3); np.trapezoid(x, dx=0.1)
 np.cov(x, x[::-1])[0, 1]; np.corrcoef(x, x[::-1])[0, 1]; np.convolve(x, x)[2]; np.diff(x)[0]
 np.unwrap(x)[1]; np.bincount(np.array([0, 1, 1, 0]), x)[0]; np.ediff1d(x)[1]
-np.dot(x, x); np.vdot(x, x); x @ x; np.outer(x, x)[0, 1]; np.kron(m, m)[0, 1]
-np.cross(x[:3], x[1:])[0]; np.linalg.det(m); np.linalg.slogdet(m)[1]
+np.dot(x[1:], x[1:]); np.vdot(x[1:], x[1:]); x[1:] @ x[1:]; np.outer(x, x)[0, 1]
+np.kron(m, m)[0, 1]; np.cross(x[:3], x[1:])[1]; np.linalg.det(m * 0.79); np.linalg.slogdet(m)[1]
 np.linalg.slogdet(m)[0] * x[0]
 np.linalg.norm(x); np.linalg.norm(x, 1); np.linalg.norm(m, 2); np.linalg.solve(m, x[:3])[1]
-np.linalg.svd(m)[1][0]; np.linalg.eigvalsh(w)[0]; np.linalg.eigh(w)[0][1]; np.linalg.qr(m)[1][0, 1]
-tg.logsumexp(x); tg.std(x); tg.linalg.det(m)
+np.linalg.svd(m)[1][0]; np.linalg.eigvalsh(w)[0]; np.linalg.eigh(w)[0][1]; np.linalg.qr(m)[1][1, 2]
+tg.logsumexp(x); tg.std(x); tg.linalg.det(m * 0.79)
 """
 ARRAYS = """
 np.sin(x); x ** 2; x / x[::-1]; np.logaddexp(x, x[::-1]); np.where(x > 1, x * x, -x); np.abs(x)
@@ -64,7 +64,7 @@ np.clip(x, 0.6, 1.5); x.clip(0.6, 1.5); np.ldexp(x, 2); np.nan_to_num(x); (x > 1
 np.rint(x) * x
 x.real; x.imag + x; np.imag(x) + x; np.conj(x); tg.softplus(x); tg.relu(x)
 np.full(4, x[1]); np.full_like(x, x[1]); np.zeros_like(x) + x; np.array([x[0], x[1]])
-np.asarray(x); np.arange(x[0], x[0] + 3.0); np.linspace(x[0], x[1], 4); np.logspace(x[0], x[1], 4)
+np.asarray(x); np.arange(x[0], x[0] + 3.0); np.linspace(x[0], x[1], 4); np.logspace(x[0], x[3], 4)
 np.geomspace(x[0], x[1], 4); np.copy(x); x.copy(); np.diag(m); np.ascontiguousarray(x)
 np.array([v * 2.0 for v in x]); np.asarray_chkfinite(x)
 np.flip(x); x[::-1]; x[1:3]; m[1]; m[:, 1]; m.ravel(); m.flatten(); m.reshape(-1); x.T
@@ -171,7 +171,7 @@ GIVEN = (
     "@tg.njit(boundscheck=False)\ndef number(y, x):\n    return y * x[1] + x[0]\n"
     "@tg.njit(boundscheck=False)\ndef array(y, x):\n    return np.sum(y * y) + x[0]\n"
 )
-IN_PYTHON = "tg.logsumexp(x)", "tg.std(x)", "tg.linalg.det(m)"  # threads do not run Python
+IN_PYTHON = "tg.logsumexp(x)", "tg.std(x)", "tg.linalg.det(m * 0.79)"  # threads do not run Python
 SIZE = 32
 
 

@@ -252,7 +252,7 @@ def with_arrays(function):
 
     def call(*args, **kws):
         found = function(*args, **kws)
-        return found.numpy() if isinstance(found, Tensor) else found
+        return found.numpy()[()] if isinstance(found, Tensor) else found
 
     return call
 
@@ -281,7 +281,7 @@ class Interpreter:
             return with_arrays(found)
         if found is scalar_ops:
             return ops
-        if isinstance(found, types.ModuleType) and found.__name__.startswith("tapegrad.transform"):
+        if isinstance(found, types.ModuleType) and found.__name__.split(".")[0] == "tapegrad":
             return Members(self, found)
         return found
 
@@ -392,8 +392,8 @@ class Members:
         self.__module = module
 
     def __getattr__(self, name):
-        if name.startswith("array_"):  # types on the tape: Python's arrays may have other layouts
-            name = name[:-1] + "A"
+        if name.startswith("array_") and name[-1] in "CF":
+            name = name[:-1] + "A"  # types on the tape: Python's arrays may have other layouts
         value = self.__interpreter.value(getattr(self.__module, name))
         setattr(self, name, value)
         return value
