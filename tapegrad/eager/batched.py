@@ -283,9 +283,14 @@ def is_at(value: Any, level: Level) -> bool:
 
 
 def lowered(value: Any, level: Level) -> tuple[Any, Any]:
-    """Return a value with the axis of a level, and whether it has it (lists for lists)."""
+    """Return a value with the axis of a level, and whether it has it.
+
+    They are lists for a list of values of which one has it; any other list is one array.
+    """
     if type(value) in (list, tuple):
         pairs = [lowered(item, level) for item in value]
+        if not any(flag for _, flag in pairs):
+            return value, False
         return [item for item, _ in pairs], [flag for _, flag in pairs]
     return (value._value, True) if is_at(value, level) else (value, False)
 

@@ -161,7 +161,7 @@ def _passive_function(name: str, module: Any = np) -> Callable[..., Any]:
 
     def function(*args: Any, **kwargs: Any) -> Any:
         if MODE.special and holds_batched((*args, *kwargs.values())):
-            return apply_passive(name, compute, function, args, kwargs)
+            return apply_passive(name, compute, function, [*map(operand, args)], kwargs)
         if MODE.special and MODE.thread.trace is not None:
             if holds_traced((*args, *kwargs.values())):
                 return call(name, compute, args, kwargs)

@@ -515,6 +515,26 @@ class TestFound:
     @pytest.mark.parametrize(
         "f",
         [
+            lambda a: a * [1.0, 2.0, -1.0, 0.5],
+            lambda a: [1.0, 2.0, -1.0, 0.5] + a[0],
+            lambda a: a[:, :2] - [0.5, 1.0],  # as many as there are items
+            lambda a: np.maximum([[0.1, 0.2, 0.9, 0.5]], a),
+            lambda a: tg.where([True, False, True, True], a, (0.5, 1.0, 2.0, 3.0)),
+            lambda a: tg.clip(a, [0.1, 0.2, 0.3, 0.4], 0.8) @ [1.0, 2.0, 3.0, 4.0],
+            lambda a: tg.concatenate([a[0], [1.0, 2.0], [a[1, 1]]]),
+            lambda a: (
+                tg.einsum("ij,j", a, [1.0, 2.0, 3.0, 4.0]) + tg.vecdot([3.0, 1.0, 2.0, 0.5], a)
+            ),
+            lambda a: (a > [0.2, 0.5, 0.8, 0.1]) | tg.isclose([a[0, 0], 0.0, a[1, 2], 1.0], a),
+            lambda a: tg.argmax([a[0, 0], 0.5, a[0, 1]]) + tg.any([a[0, 1] > 0.5, False]),
+        ],
+    )
+    def test_lists(self, f):
+        check(tg.vmap(f)(R), stacked([f(tg.tensor(r)) for r in R]))
+
+    @pytest.mark.parametrize(
+        "f",
+        [
             lambda a: tg.argmax(a, axis=5),
             lambda a: tg.any(a > 0, axis=2),
             lambda a: tg.nansum(a, axis=2),
