@@ -419,7 +419,11 @@ def tile(x, reps):
         spaced, tuple(n for r, dim in zip(reps, shape, strict=True) for n in (r, dim))
     )
     found = reshape(wide, tuple(r * dim for r, dim in zip(reps, shape, strict=True)))
-    return copied(found) if all(r == 1 for r in reps) else found
+    # `reshape` has copied, unless there are no elements, or no axis is both long and repeated
+    is_view = not all(shape_of(found)) or all(
+        r == 1 or dim == 1 for r, dim in zip(reps, shape, strict=True)
+    )
+    return copied(found) if is_view else found
 
 
 @composite

@@ -401,3 +401,18 @@ def test_order_of_memory_of_broadcast_arrays():
     with pytest.raises(ValueError, match="order 'K' of a broadcast array is not supported"):
         np.ravel(x, "K")
     np.testing.assert_array_equal(array_of(np.ravel(x.copy(), "K")), np.ones(6))
+
+
+@pytest.mark.parametrize("reps", [1, 0, 3, (2, 1), (1, 2), (2, 2, 1)])
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (1, 3), (2, 1), (2, 3), (0, 2)])
+def test_tiles_are_a_new_array(shape, reps):
+    def f(x):
+        y = x * 1.0
+        z = np.tile(y, reps)
+        z *= 2.0
+        z[..., 0:1] = 7.0
+        return z + y.sum()
+
+    x = data(shape)
+    np.testing.assert_array_equal(f(tg.as_tensor(x)).numpy(), f(x))
+    np.testing.assert_array_equal(tg.jit(f)(x), f(x))
