@@ -16,13 +16,14 @@ from tapegrad.ops.op import (
     copied,
     dtype_of,
     normalize_axes,
+    normalize_axis,
     plain,
     public,
     rank,
     refuse_complex,
     shape_of,
 )
-from tapegrad.ops.shape import concatenate, flip, getitem, moveaxis, ravel, reshape
+from tapegrad.ops.shape import atleast_1d, concatenate, flip, getitem, moveaxis, ravel, reshape
 
 
 @public(method=True)
@@ -78,9 +79,8 @@ def cumprod(x, axis=None):
     """
     if dtype_of(x).kind in "biu":
         return np.cumprod(plain(x), axis=axis)
-    if axis is None:
-        x, axis = ravel(x), 0
-    (axis,) = normalize_axes(axis, rank(x))
+    x, axis = (ravel(x), 0) if axis is None else (atleast_1d(x), axis)
+    axis = normalize_axis(axis, rank(x))
     before = (slice(None),) * axis
     n = shape_of(x)[axis]
     step = 1
@@ -96,7 +96,7 @@ def cumprod(x, axis=None):
 def _accumulated(name, x, axis, compute, exceeds):
     """Take, at each position, the largest or smallest element up to there."""
     refuse_complex(name, x)
-    (axis,) = normalize_axes(axis, rank(x))
+    axis = normalize_axis(axis, rank(x))
     values = plain(x)
     reached = compute.accumulate(values, axis=axis)
     before = np.roll(reached, 1, axis)
@@ -122,11 +122,11 @@ def _from_initial(accumulate, x, initial, axis, include_initial):
         if rank(x) > 1:
             raise ValueError(f"{accumulate.name}: an array of {rank(x)} axes needs `axis`")
         axis = 0
-    x = reshape(x, (1,)) if rank(x) == 0 else x
+    x = atleast_1d(x)
     found = accumulate(x, axis)
     if not include_initial:
         return found
-    (axis,) = normalize_axes(axis, rank(x))
+    axis = normalize_axis(axis, rank(x))
     shape = tuple(1 if k == axis else n for k, n in enumerate(shape_of(x)))
     return concatenate([np.full(shape, initial, dtype_of(found)), found], axis)
 

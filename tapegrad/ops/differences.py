@@ -15,6 +15,7 @@ from tapegrad.ops.op import (
     dtype_of,
     in_precision_of,
     normalize_axes,
+    normalize_axis,
     plain,
     public,
     rank,
@@ -36,7 +37,7 @@ def diff(x, n=1, axis=-1, prepend=None, append=None):
         raise ValueError(f"diff: n must not be negative, got {n}")
     if n == 0:  # without `prepend` and `append`, as in NumPy
         return copied(x)
-    (axis,) = normalize_axes(axis, rank(x))
+    axis = normalize_axis(axis, rank(x))
     parts = [array_of(part) for part in (prepend, x, append) if part is not None]
     if len(parts) > 1:
         shape = tuple(1 if k == axis else size for k, size in enumerate(shape_of(x)))
@@ -103,7 +104,7 @@ def _as_real(x: Any) -> Any:
 @composite
 def trapezoid(y, x=None, dx=1.0, axis=-1):
     """Integral by the trapezoidal rule, for given coordinates or a constant step."""
-    (axis,) = normalize_axes(axis, rank(y))
+    axis = normalize_axis(axis, rank(y))
     y = moveaxis(y, axis, -1)
     steps = dx
     if x is not None:

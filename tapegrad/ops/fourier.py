@@ -19,7 +19,15 @@ from tapegrad.ops.array_kinds import linear
 from tapegrad.ops.batching import shifted_axes
 from tapegrad.ops.complex import COMPLEX_OF, conjugate
 from tapegrad.ops.composite import composite
-from tapegrad.ops.op import array_of, internal, is_complex, normalize_axes, rank, shape_of
+from tapegrad.ops.op import (
+    array_of,
+    internal,
+    is_complex,
+    normalize_axes,
+    normalize_axis,
+    rank,
+    shape_of,
+)
 from tapegrad.ops.shape import astype, embed, getitem, roll
 
 NAMESPACE = "fft"  # of the functions declared here
@@ -112,7 +120,7 @@ def _terms(x, n, axis):
 
 def _transform(name, x, n, axis, norm, is_forward, apply, items=None):
     """Truncate or pad to `items` (by default n) along an axis, transform, and scale."""
-    (axis,) = normalize_axes(axis, rank(x))
+    axis = normalize_axis(axis, rank(x))
     n = shape_of(x)[axis] if n is None else int(n)
     if n < 1:
         raise ValueError(f"{name}: invalid number of data points ({n}); it must be at least 1")

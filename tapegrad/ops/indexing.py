@@ -15,7 +15,7 @@ from tapegrad.ops.op import (
     copied,
     internal,
     is_differentiated,
-    normalize_axes,
+    normalize_axis,
     places_of,
     plain,
     public,
@@ -23,7 +23,7 @@ from tapegrad.ops.op import (
     shape_of,
 )
 from tapegrad.ops.piecewise import where
-from tapegrad.ops.shape import embed, getitem, moveaxis, ravel, stand_in, unbroadcast
+from tapegrad.ops.shape import atleast_1d, embed, getitem, moveaxis, ravel, stand_in, unbroadcast
 
 
 def is_basic(index: Any) -> bool:
@@ -215,9 +215,8 @@ def show(x: Any, steps: tuple[Any, ...]) -> Any:
 @composite
 def take(x, indices, axis=None, mode="raise"):
     """Take elements along an axis (by default, of the flattened array)."""
-    if axis is None:
-        x, axis = ravel(x), 0
-    (axis,) = normalize_axes(axis, rank(x))
+    x, axis = (ravel(x), 0) if axis is None else (atleast_1d(x), axis)
+    axis = normalize_axis(axis, rank(x))
     indices = places_of(indices)
     if indices.dtype == bool:  # 0 and 1; in a subscript it would be a mask
         indices = indices.astype(np.intp)
@@ -237,7 +236,7 @@ def take_along_axis(x, indices, axis=-1):
     indices = places_of(indices)
     if axis is None:
         x, indices, axis = ravel(x), indices.ravel(), 0
-    (axis,) = normalize_axes(axis, rank(x))
+    axis = normalize_axis(axis, rank(x))
     if indices.ndim != rank(x):
         raise ValueError(
             f"take_along_axis: `indices` has {indices.ndim} dimensions, the array {rank(x)}"
@@ -254,9 +253,8 @@ def take_along_axis(x, indices, axis=-1):
 @composite
 def repeat(x, repeats, axis=None):
     """Repeat elements along an axis (by default, of the flattened array)."""
-    if axis is None:
-        x, axis = ravel(x), 0
-    (axis,) = normalize_axes(axis, rank(x))
+    x, axis = (ravel(x), 0) if axis is None else (atleast_1d(x), axis)
+    axis = normalize_axis(axis, rank(x))
     return take(x, np.repeat(np.arange(shape_of(x)[axis]), plain(repeats)), axis=axis)
 
 

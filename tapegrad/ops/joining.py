@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ops.composite import composite
-from tapegrad.ops.op import array_of, copied, normalize_axes, rank, shape_of
+from tapegrad.ops.op import array_of, copied, normalize_axes, normalize_axis, rank, shape_of
 from tapegrad.ops.piecewise import where
 from tapegrad.ops.shape import (
     atleast_1d,
@@ -175,7 +175,7 @@ def broadcast_arrays(x, *more):
 def apply_along_axis(func1d, axis, arr, *args, **kwargs):
     """Call a function with each 1-d slice along an axis, and join the results."""
     arr = array_of(arr)
-    (axis,) = normalize_axes(axis, rank(arr))
+    axis = normalize_axis(axis, rank(arr))
     rows = moveaxis(arr, axis, -1)
     lead = shape_of(rows)[:-1]
     if 0 in lead:

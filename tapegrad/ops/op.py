@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.lib.array_utils import normalize_axis_tuple
+from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
 
 from tapegrad.cuda.array import DeviceArray, as_array
 from tapegrad.tape.codes import OPS
@@ -378,6 +378,11 @@ def normalize_axes(axis: Any, ndim: int) -> tuple[int, ...]:
     if ndim == 0 and axis in (0, -1, (), (0,), (-1,)):
         return ()
     return tuple(normalize_axis_tuple(axis, ndim))
+
+
+def normalize_axis(axis: Any, ndim: int) -> int:
+    """Return an axis of an array as a non-negative number, or raise NumPy's AxisError."""
+    return normalize_axis_index(axis, ndim)
 
 
 def plain(value: Any) -> np.ndarray:

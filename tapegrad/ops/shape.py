@@ -15,7 +15,16 @@ from tapegrad.ops.batching import flattened, shifted_axes, shifted_index, with_r
 from tapegrad.ops.composite import composite
 from tapegrad.ops.devices import on_device_of
 from tapegrad.ops.kinds import cast, flat, view
-from tapegrad.ops.op import array_of, copied, internal, normalize_axes, public, rank, shape_of
+from tapegrad.ops.op import (
+    array_of,
+    copied,
+    internal,
+    normalize_axes,
+    normalize_axis,
+    public,
+    rank,
+    shape_of,
+)
 from tapegrad.ops.piecewise import where
 
 # -- primitives -----------------------------------------------------------------------------------
@@ -185,7 +194,7 @@ def _(arrays, axis):
 
 def _cut(x: Any, sizes: Sequence[int], axis: int) -> list[Any]:
     """Split into consecutive pieces along an axis."""
-    (axis,) = normalize_axes(axis, rank(x))
+    axis = normalize_axis(axis, rank(x))
     before = (slice(None),) * axis
     stops = np.cumsum(sizes).tolist()
     return [
@@ -257,8 +266,8 @@ def ravel(x, order="C"):
 def rollaxis(x, axis, start=0):
     """Move an axis before another one."""
     count = rank(x)
-    (axis,) = normalize_axes(axis, count)
-    (start,) = normalize_axes(start + count if start < 0 else start, count + 1)
+    axis = normalize_axis(axis, count)
+    start = normalize_axis(start + count if start < 0 else start, count + 1)
     axes = [k for k in range(count) if k != axis]
     axes.insert(start - (axis < start), axis)
     return transpose(x, tuple(axes))
@@ -269,7 +278,7 @@ def rollaxis(x, axis, start=0):
 def swapaxes(x, axis1, axis2):
     """Exchange two axes."""
     axes = list(range(rank(x)))
-    ((first,), (second,)) = normalize_axes(axis1, rank(x)), normalize_axes(axis2, rank(x))
+    first, second = normalize_axis(axis1, rank(x)), normalize_axis(axis2, rank(x))
     axes[first], axes[second] = second, first
     return transpose(x, tuple(axes))
 
@@ -354,7 +363,7 @@ def vstack(arrays):
 @composite(gives_views=True)
 def array_split(x, indices_or_sections, axis=0):
     """Split along an axis at indices, or into a number of nearly equal pieces."""
-    (axis,) = normalize_axes(axis, rank(x))
+    axis = normalize_axis(axis, rank(x))
     length = shape_of(x)[axis]
     if np.ndim(indices_or_sections):
         before = (slice(None),) * axis
@@ -374,7 +383,7 @@ def array_split(x, indices_or_sections, axis=0):
 @composite(gives_views=True)
 def split(x, indices_or_sections, axis=0):
     """Split along an axis at indices, or into a number of equal pieces."""
-    (axis,) = normalize_axes(axis, rank(x))
+    axis = normalize_axis(axis, rank(x))
     if not np.ndim(indices_or_sections) and shape_of(x)[axis] % int(indices_or_sections):
         raise ValueError("split: the array does not divide into equal pieces; use array_split")
     return array_split(x, indices_or_sections, axis)
@@ -383,7 +392,7 @@ def split(x, indices_or_sections, axis=0):
 @composite(gives_views=True)
 def unstack(x, axis=0):
     """Return the slices along an axis as a tuple."""
-    (axis,) = normalize_axes(axis, rank(x))
+    axis = normalize_axis(axis, rank(x))
     before = (slice(None),) * axis
     return tuple(getitem(x, (*before, k)) for k in range(shape_of(x)[axis]))
 
@@ -397,7 +406,7 @@ def roll(x, shift, axis=None):
     shifts, axes = np.broadcast_arrays(shift, axis)
     given = x
     for step, a in zip(shifts.ravel().tolist(), axes.ravel().tolist(), strict=True):
-        (a,) = normalize_axes(a, rank(x))
+        a = normalize_axis(a, rank(x))
         length = shape_of(x)[a]
         if length and step % length:
             at = length - step % length

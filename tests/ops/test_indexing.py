@@ -384,3 +384,41 @@ def test_a_failed_write_leaves_no_trace():
 def test_bad_argument(call, match):
     with pytest.raises((ValueError, IndexError), match=match):
         call(tg.tensor(X, requires_grad=True))
+
+
+class TestArraysWithoutAxes:
+    """Some functions of NumPy take them for arrays of one element; others have no axis to use."""
+
+    @pytest.mark.parametrize("axis", [0, -1])
+    @pytest.mark.parametrize(
+        "f",
+        [
+            lambda x, axis: np.take(x, 0, axis=axis),
+            lambda x, axis: np.take(x, [0, 0], axis=axis),
+            lambda x, axis: np.repeat(x, 3, axis=axis),
+            lambda x, axis: np.cumprod(x, axis=axis),
+        ],
+    )
+    def test_one_element(self, f, axis):
+        x = np.array(1.5)
+        expected = f(x, axis)
+        found = f(tg.tensor(x), axis).numpy()
+        assert found.shape == expected.shape
+        np.testing.assert_array_equal(found, expected)
+        assert tg.grad(lambda x: tg.sum(f(x, axis)))(x) == expected.size
+
+    @pytest.mark.parametrize("axis", [0, -1, 1])
+    @pytest.mark.parametrize(
+        "f",
+        [
+            lambda x, axis: np.sort(x, axis=axis),
+            lambda x, axis: np.roll(x, 1, axis=axis),
+            lambda x, axis: np.diff(x, axis=axis),
+            lambda x, axis: np.trapezoid(x, axis=axis),
+            lambda x, axis: np.array_split(x, 1, axis=axis),
+            lambda x, axis: np.maximum.accumulate(x, axis=axis),
+        ],
+    )
+    def test_no_axis(self, f, axis):
+        with pytest.raises(np.exceptions.AxisError, match="out of bounds"):
+            f(tg.tensor(1.5), axis)

@@ -36,7 +36,7 @@ from tapegrad.cuda.numeric.reductions import (
     Reduction,
 )
 from tapegrad.ops.composite import COMPOSITES
-from tapegrad.ops.op import normalize_axes
+from tapegrad.ops.op import normalize_axis
 
 # -- ufuncs ---------------------------------------------------------------------------------------
 
@@ -217,7 +217,7 @@ def _concatenate(arrays: Sequence[Any], axis: Any = 0, **kwargs: Any) -> DeviceA
     shape = list(parts[0].shape) if whole is None else list(whole.shape)
     if not shape:
         raise ValueError("zero-dimensional arrays cannot be concatenated")
-    (axis,) = normalize_axes(axis, len(shape))
+    axis = normalize_axis(axis, len(shape))
     if whole is None:
         for part in parts[1:]:
             if [*part.shape[:axis], *part.shape[axis + 1 :]] != [*shape[:axis], *shape[axis + 1 :]]:
@@ -288,7 +288,7 @@ def _arg(reduction: Reduction) -> Callable[..., Any]:
         if axis is None:
             found = call(x.reshape(-1), 0)
             return found.reshape((1,) * x.ndim) if keepdims else found
-        (axis,) = normalize_axes(axis, x.ndim)
+        axis = normalize_axis(axis, x.ndim)
         best = reductions.reduce(reduction, x, axis, True)
         length = x.shape[axis]
         places = DeviceArray.from_host(np.arange(length)).reshape(

@@ -17,7 +17,7 @@ from tapegrad.cuda.numeric import codegen
 from tapegrad.cuda.numeric.codegen import CONTIGUOUS, DeviceModule, Formula
 from tapegrad.cuda.numeric.expressions import passed
 from tapegrad.cuda.numeric.reductions import MAXIMUM, MINIMUM, PRODUCT, SUM, Reduction
-from tapegrad.ops.op import normalize_axes
+from tapegrad.ops.op import normalize_axis
 
 _CHUNK = 256  # elements that a thread goes through, if there are few lines
 OF_UFUNC = {r.ufunc: r for r in (SUM, PRODUCT, MAXIMUM, MINIMUM)}
@@ -27,7 +27,7 @@ def accumulate(reduction: Reduction, x: DeviceArray, axis: int | None = 0) -> De
     """Return what NumPy's ``accumulate`` returns, along an axis or of the flattened array."""
     if axis is None:
         return accumulate(reduction, x.reshape(-1), 0)
-    (axis,) = normalize_axes(axis, x.ndim)
+    axis = normalize_axis(axis, x.ndim)
     dtype = reduction.ufunc.accumulate(np.ones(1, x.dtype)).dtype
     last = x.viewed(lambda a: np.moveaxis(a, axis, -1))
     lines = last.astype(dtype).reshape((math.prod(last.shape[:-1]), last.shape[-1]))

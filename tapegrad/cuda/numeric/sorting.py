@@ -16,14 +16,14 @@ from tapegrad.cuda.array import DeviceArray
 from tapegrad.cuda.numeric import codegen
 from tapegrad.cuda.numeric.codegen import CONTIGUOUS, DeviceModule
 from tapegrad.cuda.numeric.expressions import passed
-from tapegrad.ops.op import normalize_axes
+from tapegrad.ops.op import normalize_axis
 
 
 def argsort(x: DeviceArray, axis: int | None = -1) -> DeviceArray:
     """Return the positions of the elements in ascending order; equal elements keep their order."""
     if axis is None:
         return argsort(x.reshape(-1), 0)
-    (axis,) = normalize_axes(axis, x.ndim)
+    axis = normalize_axis(axis, x.ndim)
     last = x.viewed(lambda a: np.moveaxis(a, axis, -1))
     shape, length = last.shape, last.shape[-1]
     keys = last.copy()
