@@ -27,7 +27,7 @@ import numpy as np
 from tapegrad.cuda.array import HOST, on_host
 from tapegrad.eager.lines import is_own_file
 from tapegrad.eager.modes import MODE, ModeContext
-from tapegrad.eager.nodes import Node
+from tapegrad.eager.nodes import Node, nodes_in
 from tapegrad.eager.tensor import Tensor, wrap
 
 _WAYS_OUT = (
@@ -150,12 +150,16 @@ class Trace:
         return node
 
     def node_of(self, value: Any) -> Any:
-        """Return the nodes of tensors and arrays, in lists too; other values are not changed."""
+        """Return the nodes of tensors and arrays, in lists too; other values are not changed.
+
+        Nodes are in lists, also those of a tuple; one without nodes, such as several axes, stays.
+        """
         kind = type(value)
         if kind is Traced:
             return self._node_of_traced(value)
         if kind in (list, tuple):
-            return [*map(self.node_of, value)]
+            found = [*map(self.node_of, value)]
+            return found if nodes_in(found) else kind(found)
         if isinstance(value, Tensor):
             if kind is not Tensor:
                 raise NotRecordedError("a batched tensor is read in a loop or branch")

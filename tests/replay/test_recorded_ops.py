@@ -68,6 +68,19 @@ def test_functions_of_rows_that_are_no_ops(name, axis, monkeypatch):
         assert_equal(jitted(given), f(tg.tensor(given)))
 
 
+@pytest.mark.parametrize(
+    "name", ["sum", "max", "any", "count_nonzero", "nansum", "nanmax", "nanstd", "median"]
+)
+def test_axes_by_position(name, monkeypatch):
+    interpret(monkeypatch)
+    x = np.random.default_rng(0).normal(size=(2, 3, 4))
+    for f in (getattr(tg, name), getattr(np, name)):
+        for axes in ((0, 2), (1,)):
+            expected = getattr(np, name)(x, axes)
+            assert_equal(tg.jit(lambda x: f(x, axes))(x), expected)
+            assert_equal(tg.vmap(tg.jit(lambda x: f(x, axes)))(x[None])[0], expected)
+
+
 @pytest.mark.compiled
 def test_functions_of_rows_are_compiled():
     def f(x):
