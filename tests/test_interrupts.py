@@ -2,6 +2,8 @@
 
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -212,3 +214,37 @@ def test_interrupts(name):
     assert (tg.tensor(1.0, requires_grad=True) * 2).requires_grad
     least = 0 if name == "parallel" else TIMES // 10  # it waits for threads most of the time, in C
     assert hits > least
+
+
+# interrupts the import while an op is declared, the first argument says which, and imports again
+IMPORT = """
+import sys
+import numpy as np
+
+left = int(sys.argv[1])
+
+def interrupt(frame, event, argument):
+    global left
+    if event == "call" and frame.f_code.co_name == "default_names":
+        left -= 1
+        if not left:
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+sys.setprofile(interrupt)
+try:
+    import tapegrad
+except KeyboardInterrupt:
+    assert not left
+import tapegrad as tg
+
+assert not left, "it was not interrupted"
+x = tg.tensor(2.0 * np.eye(2), requires_grad=True)
+(tg.linalg.inv(x) * tg.sin(x)).sum().backward()
+assert np.isfinite(x.grad.numpy()).all()
+"""
+
+
+@pytest.mark.parametrize("declared", [2, 40, 80, 120, 160])
+def test_interrupted_import(declared):
+    subprocess.run([sys.executable, "-c", IMPORT, str(declared)], check=True)

@@ -48,6 +48,12 @@ class Fact(enum.Flag):
     HOLOMORPHIC = enum.auto()  # its partials hold for complex numbers too
 
 
+def _is_again(before: Any, declaration: Any) -> bool:
+    """Whether a module declares an op once more, since its import was interrupted."""
+    is_same = before.__module__ == declaration.__module__
+    return is_same and before.__globals__ is not declaration.__globals__
+
+
 class Op:
     """A differentiable function.
 
@@ -109,7 +115,7 @@ class Op:
         self.rules: dict[str, Rule] = {}
         self.wirtinger: dict[str, Rule] = {}
         self._plans: dict[int, Plan] = {}
-        if self.name in TABLE:
+        if self.name in TABLE and not _is_again(TABLE[self.name].declaration, declaration):
             raise ValueError(f"op {self.name!r} is declared twice")
         TABLE[self.name] = self
         self.code = OPS.register(self)
