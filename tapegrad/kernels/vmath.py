@@ -186,50 +186,6 @@ def sigmoid(x):
     return (z if x < 0.0 else 1.0) / (1.0 + z)
 
 
-def sech_squared(x):
-    """1 / cosh(x)**2, with relative accuracy down to the underflow. At most 4 ulp."""
-    z = exp(-2.0 * abs(x))
-    s = 1.0 + z
-    return 4.0 * z / (s * s)
-
-
-def _difference(x, y):
-    """x - y as a sum (hi, lo) without error; lo is 0 if a number is infinite."""
-    hi = x - y
-    v = hi - x
-    lo = (x - (hi - v)) - (y + v)
-    return hi, lo if abs(hi) < math.inf else 0.0
-
-
-def exp_of_difference(x, y):
-    """e**(x - y), as if the difference were not rounded; 1 for equal infinities. At most 2 ulp."""
-    d, e = _difference(x, y)
-    z = exp(d)
-    z = z + z * e if z < math.inf else z
-    return 1.0 if x == y else z
-
-
-def _share(x, y, z, e):
-    """The share of x, from z = exp(-abs(x - y)) and e, by which x - y was rounded."""
-    d = x - y
-    s = 1.0 + z
-    found = (1.0 if d > 0.0 else z) / s
-    found = found + found * (e * ((z if d > 0.0 else 1.0) / s))
-    return 0.5 if x == y else found
-
-
-def share(x, y):
-    """e**x / (e**x + e**y), as if the difference were not rounded. At most 5 ulp."""
-    d, e = _difference(x, y)
-    return _share(x, y, exp(-abs(d)), e)
-
-
-def share2(x, y):
-    """2**x / (2**x + 2**y), as if the difference were not rounded. At most 5 ulp."""
-    d, e = _difference(x, y)
-    return _share(x, y, exp2(-abs(d)), e * LN2)
-
-
 def _half_exp(x):
     """e**x / 2 for x >= 0, finite up to x = 710.47."""
     return _exp_reduced(712.0 if x > 712.0 else x, -1)
@@ -265,8 +221,7 @@ def tanh(x):
     corrected by its exact remainder.
     """
     a = 2.0 * abs(x)
-    a = 44.0 if a > 44.0 else a
-    n, lo = _expm1_parts(a, 0)
+    n, lo = _expm1_parts(709.4 if a > 709.4 else a, 0)
     hi = n + lo
     lo = (n - hi) + lo
     s = hi + 2.0
@@ -278,25 +233,6 @@ def tanh(x):
     q = _head(hi * inv)
     y = q + (((hi - q * d) - q * rest) + lo) * inv
     return x if abs(x) < 1e-9 else _with_sign(y, x)
-
-
-# ---------------------------------------------------------------------------------------------
-# rational functions
-
-
-def inverted(x, y):
-    """x / (x**2 + y**2) without overflow or underflow of the squares; nan at (0, 0)."""
-    a = abs(x)
-    b = abs(y)
-    m = a if a > b else b
-    e = _bits(m) >> 52
-    e = 1 if e < 1 else e
-    e = 2044 if e > 2044 else e
-    s = _from_bits((2046 - e) << 52)  # a power of two by which m becomes less than 8
-    u = s * x
-    v = s * y
-    found = s * (u / (u * u + v * v))
-    return 0.0 if (m == math.inf) & (x == x) else found
 
 
 # ---------------------------------------------------------------------------------------------
@@ -371,13 +307,6 @@ def log2(x):
 def log10(x):
     """Base 10 logarithm, domain as for log. At most 1 ulp."""
     return _log_scaled(x, INV_LN10_HI, INV_LN10_LO, LOG10_2_HI, LOG10_2_LO)
-
-
-def log_ratio(x, y):
-    """log(x / y), also where the quotient of numbers of one sign overflows or underflows."""
-    q = x / y
-    limit = (_bits(q) == 0) | (q == math.inf)  # not -0
-    return log(abs(x)) - log(abs(y)) if limit else log(q)
 
 
 def log1p(x):

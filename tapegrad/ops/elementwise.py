@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from tapegrad.kernels import special, vmath
+from tapegrad.kernels import slopes, special, vmath
 from tapegrad.ops.kinds import elementwise
 from tapegrad.ops.op import Fact, internal, public
 from tapegrad.ops.piecewise import sign, where
@@ -361,13 +361,13 @@ def _(x):
 )
 def inverted(x, y):
     """x / (x * x + y * y), where the squares may overflow or underflow; nan at (0, 0)."""
-    return vmath.inverted(x, y)
+    return slopes.inverted(x, y)
 
 
 @inverted.in_numba
 def _(x, y):
     square = x * x + y * y
-    return x / square if 1e-30 < square < 1e30 else vmath.inverted(x, y)
+    return x / square if 1e-30 < square < 1e30 else slopes.inverted(x, y)
 
 
 @inverted.partials
@@ -436,12 +436,12 @@ def tanh(x):
 )
 def tanh_slope(x, y):
     """Derivative of tanh at x, where it is y; ``1 - y * y`` has lost digits if y is next to 1."""
-    return vmath.sech_squared(x)
+    return slopes.tanh_slope(x)
 
 
 @tanh_slope.in_numba
 def _(x, y):
-    return 1.0 - y * y if abs(y) < 0.75 else vmath.sech_squared(x)
+    return 1.0 - y * y if abs(y) < 0.75 else slopes.tanh_slope(x)
 
 
 @tanh_slope.partials

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.cuda.array import DeviceArray, as_array
-from tapegrad.kernels import vmath
+from tapegrad.kernels import slopes
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops.array_kinds import opaque
 from tapegrad.ops.batching import shifted_axes
@@ -103,7 +103,7 @@ def _exp_of_difference(x, y):
 @elementwise(complex_function=_exp_of_difference, facts=Fact.VANISHING)
 def exp_of_difference(x, y):
     """exp(x - y) of the difference without rounding; 1, as a constant, for equal infinities."""
-    return vmath.exp_of_difference(x, y)
+    return slopes.exp_of_difference(x, y)
 
 
 @exp_of_difference.partials

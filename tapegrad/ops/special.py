@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tapegrad.kernels import special, vmath
+from tapegrad.kernels import slopes, special, vmath
 from tapegrad.ops.composite import composite
 from tapegrad.ops.elementwise import LN2, absolute, tanh
 from tapegrad.ops.kinds import elementwise
@@ -24,7 +24,7 @@ def logaddexp(x, y):
 @elementwise(facts=Fact.VANISHING)
 def share(x, y):
     """exp(x) / (exp(x) + exp(y)) of the difference without rounding; 0.5 for equal infinities."""
-    return vmath.share(x, y)
+    return slopes.share(x, y)
 
 
 @share.partials
@@ -49,7 +49,7 @@ def logaddexp2(x, y):
 @elementwise(facts=Fact.VANISHING)
 def share2(x, y):
     """2**x / (2**x + 2**y) of the difference without rounding; 0.5 for equal infinities."""
-    return vmath.share2(x, y)
+    return slopes.share2(x, y)
 
 
 @share2.partials
@@ -78,12 +78,12 @@ def sigmoid(x):
 )
 def sigmoid_slope(x, y):
     """Derivative of sigmoid at x, where it is y; ``1 - y`` has lost digits where y is next to 1."""
-    return 0.25 * vmath.sech_squared(0.5 * x)
+    return slopes.sigmoid_slope(x)
 
 
 @sigmoid_slope.in_numba
 def _(x, y):
-    return y * (1.0 - y) if y < 0.75 else 0.25 * vmath.sech_squared(0.5 * x)
+    return y * (1.0 - y) if y < 0.75 else slopes.sigmoid_slope(x)
 
 
 @sigmoid_slope.partials
@@ -173,7 +173,7 @@ def _(n, x):
 @elementwise(facts=Fact.SINGULAR | Fact.POLE)
 def log_ratio(x, y):
     """log(x / y), also where the quotient overflows or underflows."""
-    return vmath.log_ratio(x, y)
+    return slopes.log_ratio(x, y)
 
 
 @log_ratio.partials

@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from tapegrad.kernels import special, vmath
+from tapegrad.kernels import slopes, special, vmath
 from tapegrad.ops.op import TABLE
 from tapegrad.transform.cache.machine_code import jit
 
@@ -69,7 +69,7 @@ def _copies(*modules: Any) -> dict[str, Any]:
     return made
 
 
-_FUNCTIONS = _copies(vmath, special)
+_FUNCTIONS = _copies(vmath, special, slopes)
 
 
 @_compiled
@@ -106,7 +106,8 @@ erf, erfc, pow = (_FUNCTIONS[name] for name in ("erf", "erfc", "pow"))
 def _of_op(name: str) -> Any:
     """Return the formula of an op, which has no branches, compiled."""
     formula = TABLE[name].formula
-    scope = {**formula.__globals__, "__name__": __name__, "vmath": _MODULE, "special": _MODULE}
+    compiled = dict.fromkeys(("vmath", "special", "slopes"), _MODULE)
+    scope = {**formula.__globals__, "__name__": __name__, **compiled}
     return _compiled(python.FunctionType(formula.__code__, scope, name))
 
 
