@@ -218,7 +218,8 @@ UNUSED = {
 def numbers_of_arrays(x):
     r = np.sqrt(x)
     m = np.array([[r[0], x[1]], [x[1], x[0] * x[1] + 2.0]])
-    return np.sort(m[1])[0] * r[1] + np.percentile(r, 70) + np.linalg.eigvalsh(m)[1]
+    s = np.sort(m[1])[0] * r[1] + np.sort(r[::-1])[0] * r[0] + np.sort(m[:, 0])[1] * r[1]
+    return s + np.percentile(r, 70) + np.linalg.eigvalsh(m)[1]
 
 
 def numbers_of_functions_that_run_in_python(x):

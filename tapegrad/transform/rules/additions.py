@@ -154,9 +154,8 @@ def mark_zeros(bar, given):
     It is used if `given` is not 0, a cotangent of the result or the number of those that are not 0.
     """
     if given != 0:
-        for k in range(bar.size):  # not over `np.ndindex`: this is differentiated as well
-            if bar.flat[k] == 0.0:
-                bar.flat[k] += INFINITESIMAL
+        # not a loop over `np.ndindex` or `bar.flat`: this is differentiated as well
+        bar += np.where(bar == 0.0, INFINITESIMAL, 0.0)
 
 
 @addition
