@@ -253,6 +253,48 @@ def test_a_read_only_view_where_something_is_written():
     close(tg.grad(g)(A.copy()), 4 * A, 1e-12)
 
 
+SPREAD = """\
+import numpy as np, tapegrad as tg
+@tg.njit(boundscheck=False)
+def rows(a):
+    return np.broadcast_to(a, (2, a.size))
+@tg.njit
+def f(a, x):
+"""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "b = rows(a)\n    a[0] = x\n    return np.sum(b * b)",
+        "y = np.sort(a)\n    b = rows(y)\n    for i in range(2):\n"
+        "        y[i] = np.sum(b[0] * x)\n    return np.sum(b * b)",
+        "s = x\n    for i in range(2):\n        s += np.sum(rows(a)) * x\n"
+        "        a[i] = s\n    return s",
+    ],
+)
+def test_a_read_only_view_from_a_function_where_something_is_written(body):
+    f = module(f"{SPREAD}    {body}\n")
+    for derivative in (tg.grad(f), lambda *args: tg.jvp(f)(*args, A)):
+        with pytest.raises(tg.TransformError, match=r"np.zeros[\s\S]*rows\("):
+            derivative(A.copy(), 0.7)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "y = np.zeros(3)\n    y[0] = x\n    b = np.broadcast_to(y, (2, 3))\n"
+        "    return np.sum(b * b * a[:3])",
+        "b = np.broadcast_to(np.abs(a[1:]), (2, 5)) * x\n    b[0, 1] = x\n    return np.sum(b * b)",
+        "b = rows(a * x)\n    a[0] = x\n    return np.sum(b * b) + np.sum(a)",
+        "s = x\n    for i in range(2):\n        y = np.sin(a * s)\n        y[i] = s\n"
+        "        b = np.broadcast_to(y, (2, 6))\n        s += np.sum(b * b) * x\n    return s",
+    ],
+)
+def test_a_read_only_view_of_what_was_written_before(body):
+    check(module(f"{SPREAD}    {body}\n"), A / 4.0, 0.7)
+
+
 SHAPES = {
     "a tuple": "w = np.sin(a) * x\n    v = w.reshape((2, 3))\n    return np.sum(v * v)",
     "a named tuple": "n = 2\n    w = np.sin(a) * x\n    shape = (n, a.size // n)\n"

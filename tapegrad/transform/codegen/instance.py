@@ -55,6 +55,7 @@ class Instance:
         self.sampled: set[int] = set()  # positions of arrays whose elements are read at most once
         # results (by position) that may share elements with each other or with arguments
         self.shared: list[tuple[list[int], list[int]]] = []
+        self.apart: set[int] = set()  # results that may be such views with derivatives of their own
 
     def leaves(self) -> list[str]:
         """Return the names of all parts of the arguments."""
@@ -94,9 +95,15 @@ class Instance:
         sampled = {
             k for k, n in enumerate(leaves) if is_array(kinds.get(n)) and n not in read_whole
         }
-        known = self.writes, self.shared, self.skips, self.sampled
-        self.writes, self.shared, self.skips, self.sampled = writes, shared, skips, sampled
-        return (writes, shared, skips, sampled) != known
+        rules = [(s, s.rule) for s in walk(self.function.body) if isinstance(s, Let)]
+        views = {arrays.of(n) for let, rule in rules if rule is not None for n in rule.apart(let)}
+        apart = {
+            k for k, n in enumerate(results) if may_share(kinds.get(n)) and arrays.of(n) in views
+        }
+        known = self.writes, self.shared, self.skips, self.sampled, self.apart
+        found = writes, shared, skips, sampled, apart
+        self.writes, self.shared, self.skips, self.sampled, self.apart = found
+        return found != known
 
     def _read_whole(self) -> set[str]:
         """Return what is read in another way than by elements, each about once."""

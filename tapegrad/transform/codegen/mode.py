@@ -11,8 +11,10 @@ from tapegrad.transform.codegen.analysis import (
     Arrays,
     check_known,
     lost_by_rounding,
+    scopes,
     unused_suffix,
 )
+from tapegrad.transform.codegen.writes import Writes
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.ir import FunctionIR, Let, walk
 from tapegrad.transform.printer import Writer
@@ -59,6 +61,22 @@ class Mode:
     def refuse(self, what: str, line: int) -> NoReturn:
         """Raise an error that points to a line of the user's function."""
         raise TransformError(what, self.function.source, line)
+
+    def check_view(self, shown: list[str], let: Let) -> None:
+        """Refuse a view by `np.broadcast_to` of arrays that may be written later.
+
+        Its elements would change, but not their derivatives, which are arrays of their own.
+        """
+        if any(self._all_writes.may_follow(array, let) for array in shown):
+            self.refuse(
+                "cannot differentiate np.broadcast_to of an array that is written to later; add "
+                "np.zeros(shape) to it where it is made",
+                let.line,
+            )
+
+    @functools.cached_property
+    def _all_writes(self) -> Writes:
+        return Writes(self.function, self.arrays, scopes(self.function, split=False))
 
     def is_active(self, identifier: str) -> bool:
         """Whether a name carries derivatives."""

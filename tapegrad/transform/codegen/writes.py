@@ -73,6 +73,15 @@ class Writes:
         of = self.arrays.of(array)
         return any(self.arrays.of(n) == of for s in walk(statements) for n in written(s))
 
+    def may_follow(self, array: str, statement: Statement) -> bool:
+        """Whether an array may be written after a statement; other names of it that write count."""
+        if self.arrays.keeps(array, self.scopes.roots[id(statement)]):
+            return False
+        root = self.root(array)
+        others = self.roots.get(self.arrays.of(array), set()) - {root}
+        is_only = others.isdisjoint(self.by_root)
+        return not (is_only and self.is_new(root) and self.precede(root, statement))
+
     def are_over(self, array: str, statement: Statement) -> bool:
         """Whether it is known that an array is not written from a statement onwards."""
         root = self.root(array)

@@ -84,6 +84,10 @@ class Rule:
         """Return the arrays whose elements the operation changes."""
         return []
 
+    def apart(self, let: Let) -> list[str]:
+        """Return the results that show elements of an array, with derivatives of their own."""
+        return []
+
     def reading(self, kept: dict[str, str]) -> Rule:
         """Return the rule with arrays read from copies."""
         made = copy.copy(self)

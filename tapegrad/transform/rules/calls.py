@@ -129,6 +129,17 @@ class Call(AnyCall):
             found.append(group)
         return found
 
+    def apart(self, let: Let) -> list[str]:
+        return [self.results(let)[k] for k in self.instance.apart] if self.error is None else []
+
+    def check_views(self, gen: Generator, let: Let) -> None:
+        """Refuse arrays written later of which the callee returns a view with own derivatives."""
+        leaves = self.leaves()
+        for made, given in self.instance.shared:
+            if not self.instance.apart.isdisjoint(made):
+                arguments = [leaves[k].id for k in given if self._shares(leaves[k])]
+                gen.check_view(arguments or [self.results(let)[k] for k in made], let)
+
     def variant(self, gen: ReverseCode, let: Let) -> Any:
         """Return the pair of generated functions for this call.
 
@@ -177,6 +188,7 @@ class Call(AnyCall):
         """Write the call of the reverse function."""
         if not self.is_differentiated(gen, let):
             return
+        self.check_views(gen, let)
         variant = self.variant(gen, let)
         for array in self.passed(gen, let):
             gen.shadows.want(array + gen.suffix)
@@ -277,6 +289,7 @@ class Call(AnyCall):
         if self.error is not None or (is_passive and not self.has_several_arrays(gen, let)):
             self.write_passive(gen, let)
             return
+        self.check_views(gen, let)
         active = self.active_leaves(gen)
         function = gen.program.tangent(self.instance, active)
         arguments = [text_of(value) for value in self.values]

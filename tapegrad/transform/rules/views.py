@@ -20,7 +20,7 @@ from tapegrad.transform.rules.array_specs import (
     understands,
 )
 from tapegrad.transform.rules.base import Rule, Step, real_names
-from tapegrad.transform.rules.generators import ForwardCode, Generator, ReverseCode
+from tapegrad.transform.rules.generators import ForwardCode, ReverseCode
 from tapegrad.transform.rules.whole import Whole
 
 declare("flatten", "a", holomorphic=True, linear=("a",), value="a.flatten()")
@@ -110,21 +110,15 @@ class Broadcast(Whole):
         """Return the names that share elements."""
         return [[let.target, *names_in(self.operands["x"])]]
 
-    def check(self, gen: Generator, let: Let) -> None:
-        """Refuse it if the array is written: the elements of the view would change."""
-        if gen.arrays.is_stored(let.target):
-            gen.refuse(
-                "cannot differentiate np.broadcast_to of an array that is written to; add "
-                "np.zeros(shape) to it instead",
-                let.line,
-            )
+    def apart(self, let: Let) -> list[str]:
+        return [let.target]
 
     def write_vjp(self, gen: ReverseCode, let: Let) -> None:
-        self.check(gen, let)
+        gen.check_view(names_in(self.operands["x"]), let)
         super().write_vjp(gen, let)
 
     def write_jvp(self, gen: ForwardCode, let: Let) -> None:
-        self.check(gen, let)
+        gen.check_view(names_in(self.operands["x"]), let)
         super().write_jvp(gen, let)
 
 
