@@ -29,6 +29,24 @@ def a_method_whose_axis_is_named(m, r):
     return across[0] * along[1] + np.tanh((m + r).sum(axis=1))[0]
 
 
+# -- rows and columns of parts of an array ---------------------------------------------------------
+
+
+@case(M, 1, argnums=(0,), hvp=True)
+@case(M, -1, argnums=(0,))
+@case(M.T.copy(), -1, argnums=(0,))
+@case(M[::-1], 0, argnums=(0,))
+def one_of_a_part(m, k):
+    """An index in a part may count from the end, which is not that of the array."""
+    some, others, middle = m[:-1], m[1:], m[:, 1:][:, :1]
+    total = np.sum(np.sin(some[-1]) * np.cos(others[0])) + np.sum(np.exp(m[:, 1:][:, k]))
+    for i in range(-1, 1):
+        total += np.sum(others[i] ** 3) + np.sum(np.sin(middle[k]))
+    part = np.zeros(m.shape)[1:]
+    part[0] = others[-1] * some[0] + m[k]
+    return total * np.sum(part * part)
+
+
 # -- shapes ----------------------------------------------------------------------------------------
 
 

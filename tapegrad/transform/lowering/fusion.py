@@ -15,7 +15,7 @@ from __future__ import annotations
 import ast
 import copy
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -212,14 +212,15 @@ class Fusion:
         arrays = [n for n in read if is_array(self.types.get(n))]
         return found if self.allocations.are_apart(store.array, arrays) else None
 
-    def part(self, index: ast.expr, ndim: int) -> list[ast.expr | int] | None:
+    def part(self, index: ast.expr, ndim: int) -> list[ast.expr | int | None] | None:
         """Return the part of an array that an index selects, None if it is not a simple one.
 
-        It is an index for each axis: of elements, or where those of an axis begin.
+        It is an index for each axis: of elements, or where those of an axis begin; None for a whole
+        axis.
         """
         parts = index.elts if isinstance(index, ast.Tuple) else [index]
         parts = [*parts, *[ast.Slice()] * (ndim - len(parts))]
-        found: list[ast.expr | int] = []
+        found: list[ast.expr | int | None] = []
         for part in parts:
             if not isinstance(part, ast.Slice):
                 is_index = integer(part) is not None or (
@@ -233,10 +234,10 @@ class Fusion:
             first = 0 if part.lower is None else integer(part.lower)
             if part.step is not None or first is None or first < 0:
                 return None
-            found.append(first)
+            found.append(None if part.lower is None and part.upper is None else first)
         return found if len(found) == ndim else None
 
-    def store(self, store: Store, part: list[ast.expr | int]) -> None:
+    def store(self, store: Store, part: list[ast.expr | int | None]) -> None:
         """Append a store of a pending array in part of an array, its place on each axis.
 
         Where the part may have another shape, an array of the values is stored instead.
@@ -278,11 +279,11 @@ class Fusion:
         body.append(If(name(self.result), [stored], [], [], store.line))
         self.nest(indices, counts, body)
 
-    def placed(self, indices: list[ast.Name], part: list[ast.expr | int]) -> list[Any]:
+    def placed(self, indices: list[Any], part: list[ast.expr | int | None]) -> list[Any]:
         """Return indices in an array for those in a part of it."""
         remaining = iter(indices)
         return [
-            self.moved(next(remaining), place) if isinstance(place, int) else place
+            place if isinstance(place, ast.expr) else self.moved(next(remaining), place or 0)
             for place in part
         ]
 
@@ -299,15 +300,24 @@ class Fusion:
             self.loop_of[target] = self.loop_of.get(index.id, index.id)
         return name(self.indices[key].target)
 
-    def element_of(self, array: str, indices: list[Any]) -> ast.expr:
-        """Return an element of an array; of a view, that of the array with the memory."""
+    def element_of(self, array: str, indices: list[Any], fixed: Sequence[Any] = ()) -> ast.expr:
+        """Return an element of an array; of a view, that of the array with the memory.
+
+        An index that is `fixed`, as in ``a[1:][k]``, may count from the end of its axis. So it is
+        one of the array around only where the view has the whole axis.
+        """
         made = self.extents.made.get(array)
         expr = made.expr if isinstance(made, Let) else None
         if isinstance(expr, ast.Subscript) and isinstance(expr.value, ast.Name):
             kind = self.types.get(expr.value.id)
             part = self.part(expr.slice, kind.ndim) if is_array(kind) else None
-            if part is not None:
-                return self.element_of(expr.value.id, self.placed(indices, part))
+            axes = [place for place in part or () if not isinstance(place, ast.expr)]
+            if part is not None and not any(
+                place is not None and any(index is other for other in fixed)
+                for index, place in zip(indices, axes, strict=True)
+            ):
+                fixed = [*fixed, *(place for place in part if isinstance(place, ast.expr))]
+                return self.element_of(expr.value.id, self.placed(indices, part), fixed)
         return ast.Subscript(name(array), _subscript(indices), ast.Load())
 
     def flush(self) -> None:
