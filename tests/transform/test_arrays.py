@@ -25,6 +25,19 @@ def of_no_axes(a, b, one):
     return np.sin(a[()]) * b.item() + one.item() ** 2
 
 
+@case(0.7, 1.3, hvp=True)
+def in_place_of_no_axes(a, b):
+    s, total = np.array(a), np.full((), b)
+    same, before = s, s[()] * b
+    s *= 3.0
+    s /= total
+    s += s
+    s -= 0.5
+    total **= 2
+    total += s
+    return same[()] * before + total[()]
+
+
 @case(A, B, hvp=True)
 def elements(a, b):
     c = np.zeros(4)
@@ -253,6 +266,17 @@ def test_in_place_operations_on_overlapping_parts():
 def writes_first(a, b):
     a[0] *= 2
     return a[0] * b[0] + b[1] * a[1]
+
+
+@pytest.mark.parametrize("change", ["s *= 3.0", "s += a", "s -= s"])
+def test_in_place_operations_on_a_selected_number(change):
+    """numba selects an array, which other names have as well."""
+    f = module(
+        "import numpy as np, tapegrad as tg\n@tg.njit\ndef f(a):\n"
+        f"    s = np.where(a > 0.0, a, 0.3)\n    {change}\n    return s * a\n"
+    )
+    with pytest.raises(tg.TransformError, match=r"write s = s \+ x[\s\S]*line 5"):
+        tg.grad(f)(1.3)
 
 
 def test_arguments_that_share_memory():

@@ -538,7 +538,18 @@ class Lowering:
         if not is_array(kind):
             self.let(Let(let.target, ast.BinOp(old, node, value), let.line))
             return
-        index = WHOLE if kind.ndim else ast.Tuple([], ast.Load())
+        if not is_array(self.type_of(old)):
+            raise self.refuse(
+                "cannot differentiate an augmented assignment of what np.where of numbers returns, "
+                "an array without axes; write s = s + x for s += x"
+            )
+        if kind.ndim == 0:
+            result = self.fresh("t")
+            self.types[result] = kind.dtype
+            self.let(Let(result, ast.BinOp(old, node, value), let.line))
+            self.store(Store(old.id, ast.Tuple([], ast.Load()), name(result), "", let.line))
+            return
+        index = WHOLE
         if isinstance(value, ast.Name) and is_array(self.types.get(value.id)):
             self.inplaces.append((old.id, value.id, let.line))
         if isinstance(node, (ast.Add, ast.Sub)):
