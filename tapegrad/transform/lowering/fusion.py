@@ -191,7 +191,7 @@ class Fusion:
         is_new = _is_of_floats(kind) and kind.layout == "C"
         return array.id if is_last and is_new else None
 
-    def selected(self, store: Store) -> list[ast.expr | int] | None:
+    def selected(self, store: Store) -> list[ast.expr | int | None] | None:
         """Return the part of an array in which a store puts a pending array, None for others.
 
         It is an index for each axis: of elements, or where the values of an axis begin.
