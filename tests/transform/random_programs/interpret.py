@@ -232,6 +232,12 @@ def is_op(value):
     return isinstance(value, types.FunctionType) and value in elementary()
 
 
+def is_of_tensors(function):
+    """Whether a function is one of the package that Python runs, and that returns tensors."""
+    package, _, part = function.__module__.partition(".")
+    return package == "tapegrad" and part.partition(".")[0] in ("", "eager", "ops")
+
+
 def of_its_operands(ufunc):
     """A function made with `numba.vectorize`, with the result type that it has in compiled code.
 
@@ -277,7 +283,7 @@ class Interpreter:
             return of_its_operands(found)
         if isinstance(found, INTRINSIC) or is_op(found):
             return compiled_intrinsic(found)
-        if isinstance(found, types.FunctionType) and found.__module__.startswith("tapegrad.ops"):
+        if isinstance(found, types.FunctionType) and is_of_tensors(found):
             return with_arrays(found)
         if found is scalar_ops:
             return ops
