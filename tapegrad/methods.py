@@ -19,7 +19,6 @@ from tapegrad.eager.fast_path import wants_its_own
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.numeric import FUNCTIONS, REFLECTED, operator
 from tapegrad.eager.tensor import Tensor, has_values, wrap
-from tapegrad.eager.traced import Traced
 from tapegrad.eager.ways_out import no_array
 from tapegrad.ops.composite import COMPOSITES, declarations
 from tapegrad.ops.kinds import Elementwise
@@ -193,9 +192,7 @@ def _copied(self: Tensor, order: str = "C") -> Tensor:
         order = "F" if is_packed(self, 1) and not is_packed(self, -1) else "C"
     if order == "F":
         return _transpose(_copied(_transpose(self)))
-    # compiled code gets arguments without gaps, as what is like a traced tensor
-    shown = self._node.like if type(self) is Traced else self
-    if order == "K" or is_packed(shown, -1):
+    if order == "K" or self._is_contiguous:
         return self.clone()
     return FUNCTIONS["reshape"](_flatten(self), self.shape)
 

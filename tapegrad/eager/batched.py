@@ -19,7 +19,7 @@ import numpy as np
 from tapegrad.eager.modes import MODE, ModeContext
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.ops.op import shape_of
-from tapegrad.ops.shape import broadcast_to, moveaxis
+from tapegrad.ops.shape import broadcast_to, is_packed, moveaxis
 
 NO_ITEMS = (
     "vmap: the function asks for the array of a batched tensor, which stands for many items: by "
@@ -158,6 +158,10 @@ class Batched(Tensor):
     @property
     def strides(self) -> tuple[int, ...]:
         return self._value.strides[1:]
+
+    @property
+    def _is_contiguous(self) -> bool:
+        return is_packed(self, -1)
 
     @property
     def itemsize(self) -> int:

@@ -233,6 +233,11 @@ class Tensor(Methods):
         return self._own is not None or (bool(MODE.special) and self._is_dual())
 
     @property
+    def _is_contiguous(self) -> bool:
+        """Whether its elements lie in memory in row-major order, without gaps."""
+        return bool(self._a.flags.c_contiguous)
+
+    @property
     def is_leaf(self) -> bool:
         """Whether it is not the result of a recorded op."""
         own = self._own

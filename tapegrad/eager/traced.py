@@ -329,6 +329,11 @@ class Traced(Tensor):
         return strides
 
     @property
+    def _is_contiguous(self) -> bool:
+        # compiled code gets arguments without gaps, as what is like a traced tensor
+        return bool(self._node.like.flags.c_contiguous)
+
+    @property
     def itemsize(self) -> int:
         return self._value.dtype.itemsize
 

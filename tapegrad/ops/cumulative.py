@@ -23,7 +23,7 @@ from tapegrad.ops.op import (
     refuse_complex,
     shape_of,
 )
-from tapegrad.ops.shape import atleast_1d, concatenate, flip, getitem, moveaxis, ravel, reshape
+from tapegrad.ops.shape import atleast_1d, concatenate, flip, getitem, moveaxis, reshape
 
 
 @public(method=True)
@@ -79,7 +79,7 @@ def cumprod(x, axis=None):
     """
     if dtype_of(x).kind in "biu":
         return np.cumprod(plain(x), axis=axis)
-    x, axis = (ravel(x), 0) if axis is None else (atleast_1d(x), axis)
+    x, axis = (reshape(x, (-1,)), 0) if axis is None else (atleast_1d(x), axis)
     axis = normalize_axis(axis, rank(x))
     before = (slice(None),) * axis
     n = shape_of(x)[axis]

@@ -23,7 +23,7 @@ from tapegrad.ops.op import (
     shape_of,
 )
 from tapegrad.ops.piecewise import where
-from tapegrad.ops.shape import atleast_1d, embed, getitem, moveaxis, ravel, stand_in, unbroadcast
+from tapegrad.ops.shape import atleast_1d, embed, getitem, moveaxis, reshape, stand_in, unbroadcast
 
 
 def is_basic(index: Any) -> bool:
@@ -215,7 +215,7 @@ def show(x: Any, steps: tuple[Any, ...]) -> Any:
 @composite
 def take(x, indices, axis=None, mode="raise"):
     """Take elements along an axis (by default, of the flattened array)."""
-    x, axis = (ravel(x), 0) if axis is None else (atleast_1d(x), axis)
+    x, axis = (reshape(x, (-1,)), 0) if axis is None else (atleast_1d(x), axis)
     axis = normalize_axis(axis, rank(x))
     indices = places_of(indices)
     if indices.dtype == bool:  # 0 and 1; in a subscript it would be a mask
@@ -235,7 +235,7 @@ def take_along_axis(x, indices, axis=-1):
     """Take elements along an axis, with separate indices for every position of the other axes."""
     indices = places_of(indices)
     if axis is None:
-        x, indices, axis = ravel(x), indices.ravel(), 0
+        x, indices, axis = reshape(x, (-1,)), indices.ravel(), 0
     axis = normalize_axis(axis, rank(x))
     if indices.ndim != rank(x):
         raise ValueError(
@@ -253,7 +253,7 @@ def take_along_axis(x, indices, axis=-1):
 @composite
 def repeat(x, repeats, axis=None):
     """Repeat elements along an axis (by default, of the flattened array)."""
-    x, axis = (ravel(x), 0) if axis is None else (atleast_1d(x), axis)
+    x, axis = (reshape(x, (-1,)), 0) if axis is None else (atleast_1d(x), axis)
     axis = normalize_axis(axis, rank(x))
     return take(x, np.repeat(np.arange(shape_of(x)[axis]), plain(repeats)), axis=axis)
 
@@ -262,7 +262,7 @@ def repeat(x, repeats, axis=None):
 def sort(x, axis=-1):
     """Sort along an axis; the cotangents follow the elements."""
     if axis is None:
-        x, axis = ravel(x), 0
+        x, axis = reshape(x, (-1,)), 0
     order = np.argsort(plain(x), axis=axis, kind="stable")
     return take_along_axis(x, order, axis=axis)
 

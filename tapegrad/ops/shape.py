@@ -234,7 +234,7 @@ def in_order(x: Any, shape: Any, order: str, name: str) -> Any:
         sizes = (shape,) if np.ndim(shape) == 0 else tuple(shape)
         return transpose(reshape(transpose(x), sizes[::-1]))
     if order == "K" and 0 not in shape_of(x):
-        if 0 in x.strides:
+        if any(n > 1 and not step for n, step in zip(shape_of(x), x.strides, strict=True)):
             raise ValueError(f"{name}: order 'K' of a broadcast array is not supported; copy() it")
         x = transpose(x, layout_order(x.strides))
     return reshape(x, shape)
@@ -258,8 +258,14 @@ def is_packed(x: Any, step: int) -> bool:
 @public(method=True)
 @composite
 def ravel(x, order="C"):
-    """Flatten, in one of NumPy's orders: "C", "F", "A" or "K"."""
-    return in_order(x, (-1,), order, "ravel")
+    """Flatten, in one of NumPy's orders: "C", "F", "A" or "K".
+
+    The result is a view where the elements lie in memory one after the other, otherwise a copy.
+    """
+    found = in_order(x, (-1,), order, "ravel")
+    flags = getattr(found, "flags", None)  # those of an array
+    is_view = found._is_contiguous if flags is None else flags.c_contiguous
+    return found if is_view else copied(found)
 
 
 @composite

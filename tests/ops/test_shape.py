@@ -396,6 +396,40 @@ def test_orders_are_those_of_numpy(layout, name, order):
     np.testing.assert_allclose(gradient.ravel()[places[expected.astype(int)]], weights)
 
 
+PARTS = {
+    "all": lambda x: x,
+    "a column": lambda x: x[0, :, 0],
+    "a row, backwards": lambda x: x[0, 0, ::-1],
+    "every second row": lambda x: x[0, ::2],
+    "transposed": lambda x: x[0].T,
+    "a row": lambda x: x[0, 1],
+    "one element": lambda x: x[0, 1:2, 1:2],
+    "a column with an axis of length 1": lambda x: x[0, :, 0][None],
+}
+
+
+@pytest.mark.parametrize("order", "CFAK")
+@pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != "empty"])
+@pytest.mark.parametrize("part", PARTS)
+def test_raveled_parts_are_views_where_those_of_numpy_are(part, layout, order):
+    def f(x):
+        y = x * 1.0
+        flat = np.ravel(PARTS[part](y), order)
+        flat[:1] = 7.0
+        flat *= 2.0
+        return y + 0.0
+
+    x = LAYOUTS[layout]
+    np.testing.assert_array_equal(f(tg.as_tensor(x)).numpy(), f(x))
+    np.testing.assert_array_equal(tg.jit(f)(x), f(x))
+    np.testing.assert_array_equal(tg.vmap(f)(x[None])[0], f(x))
+
+
+def test_raveled_columns_are_compiled():
+    shown = tg.jit(lambda x: np.ravel(x[:, 0]) + np.take(x[0], [2, 1])).inspect(CUBE[0, :2])
+    assert not shown.startswith("op by op")
+
+
 def test_order_of_memory_of_broadcast_arrays():
     x = tg.as_tensor(np.broadcast_to(np.ones(3), (2, 3)))
     with pytest.raises(ValueError, match="order 'K' of a broadcast array is not supported"):
