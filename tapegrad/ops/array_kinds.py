@@ -31,6 +31,7 @@ from tapegrad.ops.op import (
     Rule,
     call_rule,
     in_shape,
+    shape_of,
     size_of_batch,
     stacked,
 )
@@ -192,6 +193,11 @@ class Opaque(ArrayOp):
     ) -> Any:
         if not self.stacks:
             return super().batch_by_kind(args, batched, parameters)
+        shapes = [shape_of(arg)[int(on) :] for arg, on in zip(args, batched, strict=True)]
+        if any(
+            len(shape) < 2 for shape in shapes
+        ):  # a batch of vectors is no matrix: let one raise
+            self.function(*map(np.ones, shapes), **parameters)
         return self(*stacked(args, batched, size_of_batch(args, batched)), **parameters)
 
     def sparsity(

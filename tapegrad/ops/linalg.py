@@ -87,6 +87,11 @@ def _(a, b, batched):
 
 def _solved_for_batch(op, a, b, batched, *parameters):
     """Solve the systems of a batch; right-hand sides of one matrix are solved together."""
+    if rank(a) - batched[0] < 2 or rank(b) == batched[1]:
+        raise np.linalg.LinAlgError(
+            f"{op.name}: expected a matrix and a vector or matrices, got arrays of "
+            f"{rank(a) - batched[0]} and {rank(b) - batched[1]} axes"
+        )
     if not batched[0] and rank(a) == 2 and rank(b) <= 3:
         size, *shape = shape_of(b)
         found = op(a, flattened(moveaxis(b, 0, -1)), *parameters)
@@ -116,6 +121,10 @@ def _(g, a, b_shape):
 
 
 def _solve_triangular(a, b, lower, unit_diagonal):
+    if a.ndim < 2:  # `tril` would make a matrix of a vector
+        raise np.linalg.LinAlgError(
+            f"{a.ndim}-dimensional array given. Array must be at least two-dimensional"
+        )
     a = np.tril(a) if lower else np.triu(a)
     if unit_diagonal:
         diagonal = on_device_of(np.eye(a.shape[-1], dtype=bool), a)

@@ -78,6 +78,8 @@ def _(g, x, y_shape):
 
 @matmul.batching
 def _(x, y, batched):
+    if not (rank(x) - batched[0] and rank(y) - batched[1]):
+        raise ValueError("matmul: an array without axes is no factor of a matrix product")
     if not batched[1] and rank(y) <= 2:  # a single matrix product
         *lead, length = shape_of(x)
         rows = matmul(reshape(x, (math.prod(lead), length)), y)

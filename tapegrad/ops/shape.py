@@ -85,6 +85,12 @@ def matrix_transpose(x):
     return np.swapaxes(x, -1, -2)
 
 
+@matrix_transpose.shifts
+def _(x_shape):
+    normalize_axes((-2, -1), len(x_shape))  # a batch of vectors is no matrix
+    return {}
+
+
 @matrix_transpose.transposes
 def _(g, x_shape):
     return matrix_transpose(g)

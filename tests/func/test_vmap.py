@@ -545,6 +545,34 @@ class TestFound:
     def test_axes_that_do_not_exist(self, f):
         refuse(np.exceptions.AxisError, "out of bounds", f, R)
 
+    @pytest.mark.parametrize(
+        "f",
+        [
+            lambda a: a[0, 0] @ a[0],
+            lambda a: a[0] @ a[0, 0],
+            lambda a: a[0, 0] @ np.eye(3),
+            lambda a: tg.solve(a, a[0, 0]),
+            lambda a: tg.solve(a[0], a),
+            lambda a: tg.solve_triangular(a, a[0, 0]),
+            lambda a: tg.inv(a[0]),
+            lambda a: tg.det(a[0]),
+            lambda a: tg.linalg.slogdet(a[0])[1],
+            lambda a: tg.cholesky(a[0] + np.eye(3)[0]),
+            lambda a: tg.linalg.eigvalsh(a[0]),
+            lambda a: tg.svdvals(a[0]),
+            lambda a: tg.qr(a[0])[1],
+            lambda a: tg.pinv(a[0]),
+            lambda a: tg.linalg.expm(a[0]),
+            lambda a: tg.matrix_transpose(a[0]),
+        ],
+    )
+    def test_batch_of_vectors_is_no_matrix(self, f):
+        items = M[:3]  # as many as there are elements in a row
+        with pytest.raises(ValueError, match=r"."):
+            f(tg.tensor(items[0]))
+        with pytest.raises(ValueError, match=r"."):
+            tg.vmap(f)(items)
+
     def test_no_items_without_values(self):
         assert tg.vmap(lambda a: tg.any(a > 0))(np.zeros((0, 3))).shape == (0,)
 

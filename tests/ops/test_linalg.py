@@ -631,3 +631,9 @@ class TestTheOrderOfANorm:
         with pytest.raises(TypeError, match=r"no derivative with respect to `ord`; detach"):
             tg.grad(lambda q: tg.linalg.matrix_norm(np.eye(2), q))(2.0)
         assert tg.grad(lambda x: tg.linalg.matrix_norm(x, tg.tensor(1.0)))(np.eye(2)).sum() == 1.0
+
+
+def test_triangular_system_of_a_vector():
+    for solve in (tg.solve_triangular, tg.jit(tg.solve_triangular)):
+        with pytest.raises(np.linalg.LinAlgError, match="1-dimensional array given"):
+            solve(np.ones(2), np.ones((2, 3)))
