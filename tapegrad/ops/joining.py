@@ -157,8 +157,11 @@ def select(condlist, choicelist, default=0):
             f"select: got {len(condlist)} conditions for {len(choicelist)} choices, expected as "
             "many, and one at least"
         )
-    found = default
-    for condition, choice in zip(reversed(condlist), reversed(choicelist), strict=True):
+    # numbers of Python take the dtype of the arrays, also where two numbers meet
+    given = [x if type(x) in (int, float, complex) else array_of(x) for x in (*choicelist, default)]
+    dtype = np.result_type(*(getattr(x, "dtype", x) for x in given))
+    *choices, found = (x if hasattr(x, "dtype") else np.asarray(x, dtype) for x in given)
+    for condition, choice in zip(reversed(condlist), reversed(choices), strict=True):
         found = where(condition, choice, found)
     return found
 

@@ -355,3 +355,21 @@ def test_weights_of_logsumexp(logsumexp, keepdims, axis):
     (g,) = tg.autograd.grad(found.sum(), t)
     total = np.sum(weights * np.exp(X), axis=axis, keepdims=True)
     np.testing.assert_allclose(g, weights * np.exp(X) / total, rtol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
+def test_numbers_among_choices(dtype):
+    x = np.arange(6).astype(dtype).reshape(2, 3)
+    for choices, default in (
+        ([x, 3], 1.5), ([2, 3], x), ([2.5, x], 0), ([1, 2.5], 0), ([[1, 2, 3], x], 2),
+        ([np.float64(2.5), x], 1), ([True, x], 1.5),
+    ):  # fmt: skip
+
+        def f(x, choices=choices, default=default):
+            given = [x if np.ndim(part) == 2 else part for part in choices]
+            return np.select([x > 3, x > 1], given, x if np.ndim(default) else default)
+
+        expected = f(x)
+        for found in (f(tg.tensor(x)).numpy(), tg.jit(f)(x), tg.vmap(f)(tg.tensor(x)).numpy()):
+            assert found.dtype == expected.dtype
+            np.testing.assert_array_equal(found, expected)
