@@ -321,6 +321,11 @@ def _assign_batched(target: Tensor, index: Any, value: Any) -> None:
     held, level = batched_indices.target_of(target, [index, value], "item assignment")
     mask = batched_indices.mask_of(index, target)
     if mask is not None:
+        if np.prod(np.shape(value)) != 1:  # it has an element for each that is chosen
+            raise BatchError(
+                "vmap: the number of elements that a mask chooses may differ between items, so "
+                "t[mask] = value takes one number; use tapegrad.where for others"
+            )
         write(target, piecewise.where.public(mask, value, target.clone()), "item assignment")
         return
     places = batched_indices.place_of(index, level)

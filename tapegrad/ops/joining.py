@@ -7,7 +7,15 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ops.composite import composite
-from tapegrad.ops.op import array_of, copied, normalize_axes, normalize_axis, rank, shape_of
+from tapegrad.ops.op import (
+    array_of,
+    copied,
+    dtype_of,
+    normalize_axes,
+    normalize_axis,
+    rank,
+    shape_of,
+)
 from tapegrad.ops.piecewise import where
 from tapegrad.ops.shape import (
     atleast_1d,
@@ -149,6 +157,16 @@ def meshgrid(x, *more, indexing="xy", sparse=False, copy=True):
     return [copied(a) for a in found] if copy else found
 
 
+_NUMBERS = (int, float, complex)
+
+
+def _dtypes(value: Any, kept: tuple[type, ...] = _NUMBERS) -> list[Any]:
+    """Return what the dtype of a choice follows from; a number by itself has none."""
+    if type(value) in (list, tuple):
+        return [dtype for item in value for dtype in _dtypes(item, ())]
+    return [value if type(value) in kept else dtype_of(array_of(value))]
+
+
 @composite(of_list=True, lists=("choicelist",))
 def select(condlist, choicelist, default=0):
     """Choose every element from the first choice whose condition holds."""
@@ -158,9 +176,9 @@ def select(condlist, choicelist, default=0):
             "many, and one at least"
         )
     # numbers of Python take the dtype of the arrays, also where two numbers meet
-    given = [x if type(x) in (int, float, complex) else array_of(x) for x in (*choicelist, default)]
-    dtype = np.result_type(*(getattr(x, "dtype", x) for x in given))
-    *choices, found = (x if hasattr(x, "dtype") else np.asarray(x, dtype) for x in given)
+    given = (*choicelist, default)
+    dtype = np.result_type(*(dtype for x in given for dtype in _dtypes(x)))
+    *choices, found = (np.asarray(x, dtype) if type(x) in _NUMBERS else x for x in given)
     for condition, choice in zip(reversed(condlist), reversed(choices), strict=True):
         found = where(condition, choice, found)
     return found

@@ -410,6 +410,24 @@ class TestRefused:
         refuse(BatchError, "the shape of t.mask. would differ", lambda x: x[x > 0.5], X)
         refuse(BatchError, "nonzero of a batched tensor", lambda x: tg.nonzero(x > 0.5), X)
 
+    @pytest.mark.parametrize("value", [lambda x: x[0], lambda x: X[0], lambda x: x[0, :2]])
+    def test_several_values_at_a_mask(self, value):
+        def f(x):
+            y = x * 1.0
+            y[y > 0.5] = value(x)
+            return y
+
+        items = np.array([[[0.9, 0.8, 0.7], [0.1, 0.2, 0.3]], [[0.1, 0.9, 0.2], [0.8, 0.4, 0.7]]])
+        refuse(BatchError, r"t.mask. = value takes one number", f, items)
+
+    def test_one_value_at_a_mask(self):
+        def f(x):
+            y = x * 1.0
+            y[y > 0.5] = x[:1]
+            return y
+
+        check(tg.vmap(f)(X), stacked([f(x) for x in X]))
+
     def test_writes_to_what_items_share(self):
         def f(x):
             out = tg.zeros(3)
