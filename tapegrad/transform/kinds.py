@@ -16,6 +16,11 @@ def is_array(kind: Any) -> bool:
     return isinstance(kind, types.Array)
 
 
+def is_single_array(kind: Any) -> bool:
+    """Whether a numba type is an array of float32 or of complex numbers of these."""
+    return is_array(kind) and kind.dtype in (types.float32, types.complex64)
+
+
 def is_real(kind: Any) -> bool:
     """Whether a numba type is a float or complex number, or an array of these."""
     return isinstance(kind.dtype if is_array(kind) else kind, (types.Float, types.Complex))

@@ -141,6 +141,38 @@ def test_the_derivative_by_a_value_that_is_used_is_nan(f):
     np.testing.assert_allclose(tangents(compiled), gradient)
 
 
+def stored_like(x):
+    y = np.empty_like(x)
+    for i in range(x.size):
+        y[i] = np.sqrt(x[i])
+    return sum_of_cosines(y, x.size)
+
+
+def stored_by_a_callee(x):
+    y = np.empty_like(x)
+    roots_of_elements(x, y)
+    return np.sum(np.cos(y))
+
+
+@tg.njit
+def roots_of_elements(x, y):
+    for i in range(x.size):
+        y[i] = np.sqrt(x[i])
+
+
+def selected_of_cosines(x):
+    return np.sum(np.where(x >= 0.0, np.cos(np.sqrt(x)), np.zeros_like(x)))
+
+
+@pytest.mark.parametrize(
+    "f", [*USED, stored_like, stored_by_a_callee, selected_of_cosines], ids=lambda f: f.__name__
+)
+def test_marks_are_not_lost_in_float32(f):
+    gradient = tg.grad(tg.njit(f))(AT.astype(np.float32))
+    assert np.isnan(gradient[0])
+    assert np.isfinite(gradient[1])
+
+
 @pytest.mark.parametrize("f", RECORDED, ids=lambda f: f.__name__)
 def test_recorded_functions_have_the_same_derivatives(f):
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -235,6 +267,21 @@ def test_code_that_marks_elements_is_differentiated(f):
 @pytest.mark.parametrize("f", UNUSED, ids=lambda f: f.__name__)
 def test_a_value_that_is_not_used_passes_nothing_on(f):
     np.testing.assert_allclose(tg.grad(tg.njit(f))(AT), UNUSED[f], atol=1e-290)
+
+
+def not_selected_of_roots(x):
+    y = np.empty_like(x)
+    for i in range(x.size):
+        y[i] = np.sqrt(x[i])
+    return np.sum(np.where(x > 0.0, y, 2.0 * x))
+
+
+@pytest.mark.parametrize("f", [branch_not_taken, times_zero, early_return, callee_does_not_read])
+def test_a_value_of_float32_that_is_not_used_passes_nothing_on(f):
+    gradient = tg.grad(tg.njit(f))(AT.astype(np.float32))
+    np.testing.assert_allclose(gradient, UNUSED[f], 1e-6)
+    gradient = tg.grad(tg.njit(not_selected_of_roots))(AT.astype(np.float32))
+    np.testing.assert_allclose(gradient, [2.0, 0.5])
 
 
 def test_a_tangent_of_zero_that_does_not_depend_on_the_direction_stays_zero():

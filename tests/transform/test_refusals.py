@@ -41,7 +41,6 @@ REFUSED = {
     "with": ("with numba.objmode():\n    pass\nreturn x", 1, ["with"]),
     "starred": ("first, *rest = (x, x * 2, 3.0)\nreturn first", 1, ["starred"]),
     "global": ("global COUNT\nCOUNT = 1\nreturn x", 1, ["global", "argument"]),
-    "text of a number": ("s = str(x)\nreturn x * len(s)", 1, ["str"]),
     "match": ("match x:\n    case 1.0:\n        return x\nreturn x * 2", 1, ["match", "if"]),
     "sorting in place": ("a.sort()\nreturn a[0] * x", 1, ["sort"]),
     "trimmed": ("b = np.trim_zeros(a)\nreturn b[0] * x", 1, ["np.trim_zeros"]),
@@ -50,7 +49,6 @@ REFUSED = {
     "spacing": ("return np.spacing(x)", 1, ["np.spacing"]),
     "complex numbers in order": ("z = np.sort(a * 1j)\nreturn z[0].real * x", 1, ["complex"]),
     "other type of the same memory": ("b = a.view(np.int64)\nreturn b[0] * x + a[0]", 1, ["view"]),
-    "imaginary part of real numbers": ("b = a.imag\nreturn b.sum() * x", 1, ["which is 0"]),
     "unknown name": ("return x * undefined_name", 1, ["undefined_name"]),
     "no value": ("y = z * x\nz = y\nreturn y", 1, ["'z'"]),
 }

@@ -298,8 +298,8 @@ WAYS = {
     ),
     "the covariance of one variable": (
         "return np.cov(a * x)[()] * 1.0",
-        ["write tg.cov, which runs in Python"],
-        "return tg.cov(a * x) * 1.0",
+        ["np.cov of one vector", "write np.var(x) * x.size / (x.size - 1)"],
+        "return np.var(a * x) * a.size / (a.size - 1)",
     ),
     "a norm of computed order": (
         "return np.linalg.norm(a, x + 1.5)",

@@ -52,6 +52,7 @@ class Instance:
         # what follows from values that may not be used where their partials are infinite; and from
         # those of them that are infinite themselves (`guards`)
         self.marked: list[set[str]] = [set(), set()]
+        self.unmarkable: set[str] = set()  # values whose marks of zeros would be lost (`guards`)
         self.sampled: set[int] = set()  # positions of arrays whose elements are read at most once
         # results (by position) that may share elements with each other or with arguments
         self.shared: list[tuple[list[int], list[int]]] = []

@@ -153,6 +153,7 @@ class Combined:
             inputs,
             outputs,
             marked=instance.marked,
+            unmarkable=instance.unmarkable,
             split=False,
             is_seeded=is_seeded,
         )

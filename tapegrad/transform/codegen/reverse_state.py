@@ -86,6 +86,8 @@ class ReverseState(Mode):
         Arrays that may change before the reverse code is called.
     marked
         What follows from guarded values, and from those that are infinite themselves (`guards`).
+    unmarkable
+        The guarded values whose marks could be lost.
     split
         Whether forward and reverse code become two functions instead of one.
     is_seeded
@@ -104,6 +106,7 @@ class ReverseState(Mode):
         unstable: Container[str] = (),
         *,
         marked: Sequence[set[str]],
+        unmarkable: Container[str],
         split: bool,
         is_seeded: bool = True,
     ) -> None:
@@ -114,6 +117,7 @@ class ReverseState(Mode):
         self.skipped = unused_at_times(function, uncertain)
         self.undefined = undefined_at_times(function)
         self._marked, self._infinite = marked
+        self._unmarkable = unmarkable
         self.has_complex = any(map(holds_complex, self.types.values()))
         self.scopes: Scopes = scopes(function, split)
         self.writes = Writes(function, arrays, self.scopes)
@@ -140,6 +144,10 @@ class ReverseState(Mode):
         """
         node = self.activity.node(operand)
         return node in self._marked or (not is_polynomial and node in self._infinite)
+
+    def is_markable(self, target: str) -> bool:
+        """Whether a cotangent of 0 means that nothing uses a value."""
+        return target not in self._unmarkable
 
     @functools.cached_property
     def extents(self) -> Extents:

@@ -73,6 +73,7 @@ def write_split(
             outputs,
             unstable,
             marked=instance.marked,
+            unmarkable=instance.unmarkable,
             split=True,
         )
         gen.recomputes = recomputes

@@ -80,6 +80,10 @@ class Rule:
         """Return the operands known to be used wherever the result is."""
         return []
 
+    def vanishing(self, let: Let) -> Sequence[str]:
+        """Return the operands with respect to which the derivative may be 0 where they are used."""
+        return []
+
     def written(self) -> list[str]:
         """Return the arrays whose elements the operation changes."""
         return []
@@ -326,8 +330,21 @@ class Elementary(Rule):
         shared: ast.expr = Share().visit(factor) if known and not self.whole else factor
         return shared
 
+    def vanishing(self, let: Let) -> Sequence[str]:
+        if self.op.chooses:
+            return []
+        return [
+            operand.id
+            for position, operand in enumerate(self.operands)
+            if isinstance(operand, ast.Name)
+            and self.op.arguments[position] in self.op.rules
+            and names_in(self.partial(position, let.target))
+        ]
+
     def is_guarded(self, gen: ReverseCode, target: str, position: int, factor: ast.expr) -> bool:
         """Whether a partial may be infinite or nan where the cotangent is zero."""
+        if not gen.is_markable(target):
+            return False
         overwritten = self.whole and gen.arrays.is_stored(target)
         if self.is_singular(position, factor):
             return overwritten or target in gen.skipped

@@ -8,7 +8,7 @@ calls a callee that keeps nothing and returns no shadows unchanged.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from numba.core import types
@@ -34,6 +34,9 @@ class AnyCall(Rule):
         self.kinds = kinds
         self.types = lowering.types
         self._inputs = real_names(self.leaves(), lowering)
+
+    def vanishing(self, let: Let) -> Sequence[str]:
+        return self.inputs()
 
     def leaves(self) -> list[ast.expr]:
         return [leaf for value in self.values for leaf in leaves_of(value)]
@@ -83,6 +86,9 @@ class Call(AnyCall):
     def error(self) -> Any:
         """Why the callee cannot be differentiated, None if it can."""
         return self.instance.error
+
+    def vanishing(self, let: Let) -> Sequence[str]:
+        return []  # what the callee does is known
 
     def always_used(self) -> list[str]:
         """Return the arguments that the callee uses wherever its results are used."""

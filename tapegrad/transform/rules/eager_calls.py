@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 from tapegrad.transform.ir import Let, name
@@ -24,6 +25,9 @@ class EagerCall(Rule):
         self.types = lowering.types
         self.fresh = is_array(kind)
         self._inputs = list(dict.fromkeys(real_names(self.operands, lowering)))
+
+    def vanishing(self, let: Let) -> Sequence[str]:
+        return self.inputs()
 
     def contents(self, let: Let) -> list[str]:
         return [*[o.id for o in self.operands if isinstance(o, ast.Name)], let.target]

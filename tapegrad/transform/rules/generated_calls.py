@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 
 from numba.core import types
 
@@ -40,6 +41,9 @@ class Addition(GeneratedCall):
     def __init__(self, lowering: Lowerer, expr: ast.Call) -> None:
         self.call = expr
         self._inputs = real_names([expr.args[-1]], lowering)
+
+    def vanishing(self, let: Let) -> Sequence[str]:
+        return self.inputs()
 
     def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         """Write the call, and the same call for the tangents."""

@@ -167,6 +167,9 @@ class ReverseCode(Generator, Protocol):
     def is_marked(self, operand: str, is_polynomial: bool = False) -> bool:
         """Whether a cotangent of 0 has to mean that nothing uses the operand of a function."""
 
+    def is_markable(self, target: str) -> bool:
+        """Whether a cotangent of 0 means that nothing uses a value."""
+
     def handed_by(self, let: Any, variant: Any) -> list[str]:
         """Return the names of the numbers that a callee hands over."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from typing import Any
 
 from numba.core import types
@@ -26,6 +27,9 @@ class Ruled(Call):
         super().__init__(lowering, callee, values, kinds)
         self.vjp = self.static(lowering, "vjp")
         self.jvp = self.static(lowering, "jvp")
+
+    def vanishing(self, let: Let) -> Sequence[str]:
+        return self.inputs()
 
     def static(self, lowering: Lowerer, kind: str) -> str:
         """Return the name of a rule in the generated module."""

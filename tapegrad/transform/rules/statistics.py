@@ -38,7 +38,7 @@ def _(call: Request, x: Any, y: Any, rowvar: Any) -> Any:
 
 
 _OF_ONE = {
-    "cov": "np.cov of one vector; write np.var(x, ddof=1)",
+    "cov": "np.cov of one vector; write np.var(x) * x.size / (x.size - 1)",
     "corrcoef": "np.corrcoef of one vector, which is 1",
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from numba.core import types
@@ -81,6 +81,13 @@ class Whole(Rule):
                     gen.line(call_of("arrays.mark_zeros", name(gen.shadow(operand)), given))
             else:
                 gen.add(operand, show(call), ast.Constant(1.0), call)
+
+    def vanishing(self, let: Let) -> Sequence[str]:
+        if self.spec.chooses:
+            return []
+        names = {key: names_in(atom) for key, atom in self.operands.items()}
+        found = [n for key in names if key not in self.spec.linear for n in names[key]]
+        return found if len(self._inputs) < 2 else self._inputs
 
     def may_vanish(self, gen: ReverseCode, argument: str, operand: str) -> bool:
         """Whether cotangents of 0 that it adds have to be told from those of unused elements."""
