@@ -2,7 +2,8 @@
 
 An exception in the middle of an import leaves modules that are known to others, and numba's tables,
 half filled: everything that needs them fails until the process ends. So the handlers of signals,
-such as that of Ctrl-C, run after such an import, and no process is forked meanwhile.
+such as that of Ctrl-C, run after such an import, and no process is forked meanwhile. After any
+other exception the import begins anew.
 """
 
 from __future__ import annotations
@@ -35,8 +36,25 @@ def _is_there(name: str) -> bool:
 
 @contextmanager
 def _whole() -> Iterator[None]:
-    with undivided(), _late_signals():
+    with undivided(), _late_signals(), _undone():
         yield
+
+
+@contextmanager
+def _undone() -> Iterator[None]:
+    """Forget the modules that were imported if one of them cannot be, as without memory.
+
+    A package would be missing whose modules are there, and what these expect of it.
+    """
+    before = {*sys.modules}
+    try:
+        yield
+    except BaseException:
+        packages = ("tapegrad",) if "numba" in before else ("tapegrad", "numba")
+        for name in sys.modules.keys() - before:
+            if name.partition(".")[0] in packages:
+                del sys.modules[name]
+        raise
 
 
 class _Late:

@@ -1,5 +1,9 @@
-"""Interrupts (Ctrl-C) at any time leave switches, running passes and the tape as they were."""
+"""Interrupts (Ctrl-C) at any time leave switches, running passes and the tape as they were.
 
+Imports that were interrupted, or failed, are done again.
+"""
+
+import os
 import random
 import signal
 import subprocess
@@ -248,3 +252,44 @@ assert np.isfinite(x.grad.numpy()).all()
 @pytest.mark.parametrize("declared", [2, 40, 80, 120, 160])
 def test_interrupted_import(declared):
     subprocess.run([sys.executable, "-c", IMPORT, str(declared)], check=True)
+
+
+# fails to import a module that the first derivative needs, once; the module is the first argument
+MISSING = """
+import importlib.abc
+import sys
+import numpy as np
+import tapegrad as tg
+
+class OutOfMemory(importlib.abc.MetaPathFinder):
+    raised = False
+
+    def find_spec(self, name, path, target=None):
+        if name == sys.argv[1] and not self.raised:
+            self.raised = True
+            raise MemoryError
+
+sys.path.insert(0, sys.argv[2])
+from program import f
+
+sys.meta_path.insert(0, OutOfMemory())
+try:
+    tg.grad(tg.njit(f))(2.0)
+except MemoryError:
+    assert tg.grad(tg.njit(f))(2.0) == 4.0
+else:
+    raise AssertionError("it was imported before")
+"""
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["numba.core.cpu", "numba.core.typing.templates", "tapegrad.transform.rules.partials"],
+)
+def test_failed_import(module, tmp_path):
+    (tmp_path / "program.py").write_text("def f(x):\n    return x * x\n")
+    subprocess.run(
+        [sys.executable, "-c", MISSING, module, str(tmp_path)],
+        env={**os.environ, "TAPEGRAD_CACHE_DIR": str(tmp_path / "cache")},  # nothing is compiled
+        check=True,
+    )
