@@ -40,6 +40,7 @@ CAPABILITIES = ((7, 5), (8, 0), (9, 0))
 FLOAT, VECTOR = numba.float64, numba.float64[::1]
 # libdevice reduces large arguments of these in float64; the others need its precision
 OF_DOUBLES = {"sin", "cos", "tan", "sinc", "gammaln", "digamma", "polygamma"}
+OF_DOUBLES |= {"erfcx_derivative", "sinc_derivative"}
 
 Part = Callable[[list[Any]], list[Any]]
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.kernels import special, vmath
+from tapegrad.kernels import slopes, special, vmath
 from tapegrad.kernels.codegen import dependencies, tree_of
 
 
@@ -93,6 +93,71 @@ def _erfc(x: Any) -> Any:
     return math.erfc(x)
 
 
+def _gaussian(x: Any) -> Any:
+    return math.exp(-(x * x))
+
+
+def _normal(x: Any) -> Any:
+    return math.exp(-0.5 * (x * x))
+
+
+def _sigmoid_slope(x: Any) -> Any:
+    z = math.exp(-abs(x))
+    return z / ((1.0 + z) * (1.0 + z))
+
+
+def _tanh_slope(x: Any) -> Any:
+    z = math.exp(-2.0 * abs(x))
+    return 4.0 * z / ((1.0 + z) * (1.0 + z))
+
+
+def _rounding(x: Any, y: Any) -> Any:
+    """Return what is lost in x - y; 0 if it is not finite."""
+    d = x - y
+    v = d - x
+    return (x - (d - v)) - (y + v) if abs(d) < math.inf else 0.0
+
+
+def _exp_of_difference(x: Any, y: Any) -> Any:
+    z = math.exp(x - y)
+    e = _rounding(x, y)
+    return 1.0 if x == y else (z + z * e if z < math.inf else z)
+
+
+def _share(x: Any, y: Any) -> Any:
+    d = x - y
+    z = math.exp(-abs(d))
+    s = 1.0 + z
+    found = (1.0 if d > 0.0 else z) / s
+    found += found * (_rounding(x, y) * ((z if d > 0.0 else 1.0) / s))
+    return 0.5 if x == y else found
+
+
+def _share2(x: Any, y: Any) -> Any:
+    d = x - y
+    z = math.pow(2.0, -abs(d))
+    s = 1.0 + z
+    found = (1.0 if d > 0.0 else z) / s
+    found += found * (0.6931471805599453 * _rounding(x, y) * ((z if d > 0.0 else 1.0) / s))
+    return 0.5 if x == y else found
+
+
+def _inverted(x: Any, y: Any) -> Any:
+    a = abs(x)
+    b = abs(y)
+    m = max(b, a)
+    u = x / m
+    v = y / m
+    found = u / (u * x + v * y)
+    return 0.0 if m == math.inf and x == x else found
+
+
+def _log_ratio(x: Any, y: Any) -> Any:
+    q = x / y
+    limit = q == math.inf or (q == 0.0 and math.copysign(1.0, q) > 0.0)
+    return math.log(abs(x)) - math.log(abs(y)) if limit else math.log(q)
+
+
 def _with_sign(magnitude: Any, x: Any) -> Any:
     return math.copysign(magnitude, x)
 
@@ -117,6 +182,15 @@ OF_DEVICE: dict[Any, Any] = {
     vmath.tan: _tan,
     special.erf: _erf,
     special.erfc: _erfc,
+    special.gaussian: _gaussian,
+    special.normal: _normal,
+    slopes.sigmoid_slope: _sigmoid_slope,
+    slopes.tanh_slope: _tanh_slope,
+    slopes.exp_of_difference: _exp_of_difference,
+    slopes.share: _share,
+    slopes.share2: _share2,
+    slopes.inverted: _inverted,
+    slopes.log_ratio: _log_ratio,
     vmath._with_sign: _with_sign,
 }
 # NumPy's functions that kernels do not know, in libdevice (with an "f" at the end for float32)
