@@ -22,6 +22,7 @@ from tapegrad.eager.traced import (
     depend_on_call,
     refuse_traced,
 )
+from tapegrad.eager.values import standing_for
 from tapegrad.kernels.dtypes import cast_of
 from tapegrad.pickling import reduced
 from tapegrad.pytrees import holds_tensor, path_of, tree
@@ -202,8 +203,9 @@ class Call:
         if tensor.dtype not in DIFFERENTIABLE:
             check_differentiable(value, argument, number, self.name)
         if MODE.thread.levels:  # every item of a batch has an input, and a gradient, of its own
-            return as_item(self._leaf(in_all_levels(tensor), True))
-        return self._leaf(tensor, isinstance(value, Tensor) or not self.is_kept)
+            return standing_for(value, as_item(self._leaf(in_all_levels(tensor), True)))
+        made = self._leaf(tensor, isinstance(value, Tensor) or not self.is_kept)
+        return standing_for(value, made)
 
     def _leaf(self, tensor: Tensor, is_shared: bool) -> Tensor:
         """Return what the function is given for a tensor: a leaf, or a copy with its history."""

@@ -19,6 +19,7 @@ from tapegrad.eager.fast_path import wants_its_own
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.numeric import FUNCTIONS, REFLECTED, operator
 from tapegrad.eager.tensor import Tensor, has_values, wrap
+from tapegrad.eager.values import is_value
 from tapegrad.eager.ways_out import no_array
 from tapegrad.ops.composite import COMPOSITES, declarations
 from tapegrad.ops.kinds import Elementwise
@@ -78,7 +79,7 @@ def _install_operators() -> None:
 
 def _inplace_operator(op: Op, compute: Callable[..., Any]) -> Callable[..., Tensor]:
     def inplace_operator(self: Tensor, other: Any) -> Tensor:
-        if inplace.is_value(self):
+        if is_value(self):
             return compute(self, other)
         try:
             return inplace.apply_inplace(op, self, other)
@@ -93,7 +94,7 @@ def _inplace_operator(op: Op, compute: Callable[..., Any]) -> Callable[..., Tens
 def _inplace_passive(symbol: str, compute: Callable[..., Any]) -> Callable[..., Tensor]:
     def inplace_operator(self: Tensor, other: Any) -> Tensor:
         found = compute(self, other)
-        if inplace.is_value(self) or found is NotImplemented:
+        if is_value(self) or found is NotImplemented:
             return found
         return inplace.write(self, found, f"__i{symbol}__")
 

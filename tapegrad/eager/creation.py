@@ -27,6 +27,7 @@ from tapegrad.eager.tensor import (
 )
 from tapegrad.eager.traced import Traced, refuse_traced
 from tapegrad.eager.traced_calls import made_inside
+from tapegrad.eager.values import as_array_without_axes
 from tapegrad.ops.rearranging import rearranged
 from tapegrad.ops.shape import moveaxis
 from tapegrad.tape.avals import DIFFERENTIABLE
@@ -64,6 +65,7 @@ def tensor(data: Any, dtype: Any = None, requires_grad: bool = False, device: An
         made = array(data, dtype, device=device)
     if type(made._meta) is Origin:
         made._meta = None
+    made = as_array_without_axes(made)
     return made.requires_grad_() if requires_grad else made
 
 
@@ -97,7 +99,7 @@ def array(data: Any, dtype: Any = None, requires_grad: bool = False, device: Any
     """
     made = operand(data)
     if isinstance(data, Tensor):
-        result = as_tensor(data.clone(), dtype)
+        result = as_array_without_axes(as_tensor(data.clone(), dtype))
     elif made is not data:
         result = as_tensor(made, dtype)
     elif is_of_device(data):
@@ -112,11 +114,11 @@ def array(data: Any, dtype: Any = None, requires_grad: bool = False, device: Any
 def _made(array: Array, *data: Any) -> Tensor:
     """Return a tensor for a new array that is made of data, or of numbers."""
     if MODE.special and MODE.thread.trace is not None and type(array) is np.ndarray:
-        return made_inside(array)
+        return as_array_without_axes(made_inside(array))
     result = passive(array)
     if result._meta is None:
         result._meta = NUMBERS_ONLY if origin_of(data) == OF_NUMBERS else meta_of_result(*data)
-    return result
+    return as_array_without_axes(result)
 
 
 def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
@@ -143,7 +145,7 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
         return as_tensor(made, dtype)
     if is_of_device(data):
         return as_tensor(passive(data) if type(data) is DeviceArray else shared(data), dtype)
-    return passive(np.asarray(unwrap(data), dtype=dtype))
+    return as_array_without_axes(passive(np.asarray(unwrap(data), dtype=dtype)))
 
 
 def asarray(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
@@ -209,7 +211,7 @@ def _maker(name: str) -> Callable[..., Tensor]:
         *args: Any, requires_grad: bool = False, device: Any = None, **kwargs: Any
     ) -> Tensor:
         if MODE.special and name.endswith("_like") and args and type(args[0]) is Batched:
-            return made_like(function, args[0], args[1:], kwargs)
+            return as_array_without_axes(made_like(function, args[0], args[1:], kwargs))
         if MODE.special and name.endswith("_like") and args and type(args[0]) is Traced:
             args = (args[0]._node.like, *args[1:])  # for its shape and dtype
         if name in _OF_VALUES:

@@ -28,6 +28,7 @@ from tapegrad.eager.modes import MODE
 from tapegrad.eager.saved_values import check_savable
 from tapegrad.eager.tensor import Meta, Tensor, meta_of_result, wrap
 from tapegrad.eager.traced import Traced, holds_traced
+from tapegrad.eager.values import as_array_without_axes, is_number
 from tapegrad.kernels.pool import pooled_if_large
 from tapegrad.kernels.structs import address_of
 from tapegrad.ops.array_kinds import ArrayOp
@@ -125,6 +126,8 @@ def apply_op(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     bound = op.bind(args, kwargs)
     if isinstance(op, ArrayOp):
         return apply_opaque(op, bound)
+    if isinstance(op, View):
+        return apply_view(op, bound["x"], {name: bound[name] for name in op.parameters})
     values = [operand(bound[name]) for name in op.arguments]
     if MODE.special:
         if holds_batched(values):
@@ -133,8 +136,6 @@ def apply_op(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if MODE.thread.trace is not None and holds_traced((*bound.values(), values)):
             return traced_calls.apply(op, {**bound, **dict(zip(op.arguments, values, strict=True))})
     parameters = {name: bound[name] for name in op.parameters}
-    if isinstance(op, View):
-        return apply_view(op, values[0], parameters)
     assert isinstance(op, SweptOp)
     arrays = [*map(unwrap, values)]
     z = as_array(_compute(op, op.forward, arrays, parameters))
@@ -176,17 +177,24 @@ def _record_framed(active: Active, bound: dict[str, Any], z: np.ndarray) -> Tens
 
 
 def apply_view(op: View, x: Any, parameters: dict[str, Any]) -> Tensor:
-    """Return a view of a tensor (or array), recorded if the tensor requires gradients."""
+    """Return a view of a tensor (or array), recorded if the tensor requires gradients.
+
+    A number, of which NumPy has no views, is copied.
+    """
     if type(x) is not Tensor:
         x = operand(x)
-        if not isinstance(x, Tensor):
-            return passive(as_array(op.function(x, **parameters)), x)
-        if type(x) is Batched:
-            return batched_calls.apply(op, {"x": x, **parameters})
-        if type(x) is Traced:
-            return traced_calls.apply(op, {"x": x, **parameters})
-    elif MODE.special and MODE.thread.trace is not None and x._own is not None:
+    is_copied = isinstance(x, Tensor) and not x.shape and is_number(x)
+    if is_copied and op.sweep_kind != KIND_CAST:  # a cast copies in any case
+        x = x.clone()
+    if type(x) is Batched:
+        found = batched_calls.apply(op, {"x": x, **parameters})
+        return found if is_copied else as_array_without_axes(found)
+    if type(x) is Traced:
         return traced_calls.apply(op, {"x": x, **parameters})
+    if MODE.special and MODE.thread.trace is not None and holds_traced((x, *parameters.values())):
+        return traced_calls.apply(op, {"x": x, **parameters})
+    if not isinstance(x, Tensor):
+        return passive(as_array(op.function(x, **parameters)), x)
     z = as_array(op.function(x._a, **parameters))
     result = Tensor()
     result._a = z

@@ -14,7 +14,7 @@ import numpy as np
 
 from tapegrad.cuda.array import Array, as_array, device_of, is_array
 from tapegrad.eager import batched_indices, traced, traced_calls, traced_writes
-from tapegrad.eager.batched import Batched, BatchError, holds_batched
+from tapegrad.eager.batched import BatchError, holds_batched
 from tapegrad.eager.dispatch import (
     apply_op,
     apply_opaque,
@@ -37,6 +37,7 @@ from tapegrad.eager.tensor import (
     origin_of,
     wrap,
 )
+from tapegrad.eager.values import as_array_without_axes
 from tapegrad.ops import indexing, piecewise
 from tapegrad.ops.batching import place_of_batch, shifted_index
 from tapegrad.ops.composite import Composite
@@ -371,7 +372,9 @@ def read_item(source: Tensor, index: Any) -> Tensor:
             index = with_numbers(index)
     if indexing.is_basic(index):
         found = apply_view(getitem, source, {"index": index})
-        return found if found.shape or traced_calls.ends_in_array(index) else item_of(found)
+        if found.shape or traced_calls.ends_in_array(index):
+            return as_array_without_axes(found)
+        return item_of(found)
     return apply_opaque(indexing.gather, {"x": source, "index": index})
 
 
@@ -393,18 +396,6 @@ def with_numbers(index: Any) -> Any:
     if type(index) is tuple:
         return tuple(map(with_numbers, index))
     return index[()] if is_array(index) and not index.shape and index.dtype.kind in "iu" else index
-
-
-def is_value(target: Tensor) -> bool:
-    """Whether ``target += 1`` gives the name another value, as for NumPy's numbers."""
-    if target.shape or not has_values(target):
-        return False
-    if type(target) is traced.Traced:
-        while target._base is not None:
-            target = target._base
-        return not target.shape
-    meta = target.meta()  # the base of what a batch holds is no array of an item
-    return type(target) is Batched or meta is None or meta.base is None or not meta.base.shape
 
 
 def _copy_of(target: Tensor) -> Tensor:

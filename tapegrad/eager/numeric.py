@@ -24,6 +24,7 @@ from tapegrad.eager.nodes import OfTensors
 from tapegrad.eager.tensor import Tensor, has_values, meta_of_result, wrap
 from tapegrad.eager.traced import NotRecordedError, RecordingError, UnknownLayoutError, holds_traced
 from tapegrad.eager.traced_calls import call
+from tapegrad.eager.values import as_array_without_axes
 from tapegrad.ops import (  # noqa: F401 (importing them fills the table)
     complex,
     contractions,
@@ -76,6 +77,10 @@ def wrap_result(result: Any, *operands: Any) -> Any:
     return result
 
 
+# functions whose results NumPy leaves as arrays even without axes
+_ARRAYS_WITHOUT_AXES = ("piecewise", "select", "tensordot")
+
+
 def _composite_function(composite: Composite) -> Callable[..., Any]:
     """Return the public form of a composite function, from array-likes to tensors."""
     body = composite.function
@@ -118,6 +123,8 @@ def _composite_function(composite: Composite) -> Callable[..., Any]:
             result = wrap_result(body(*args, **kwargs), *args)
         if MODE.thread.items_are_values or _is_of_arrays(result):
             result = _with_values(composite, result)
+        if composite.name in _ARRAYS_WITHOUT_AXES:
+            result = as_array_without_axes(result)
         if composite.gives_views:
             for k, view in enumerate(result):
                 if view.meta() is not None and view.meta().base is not None:
@@ -189,6 +196,17 @@ def _with_cheaper(general: Callable[..., Any]) -> Callable[..., Any]:
         return general(x, y, out, where)
 
     return power
+
+
+def _with_array(where: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function whose results NumPy leaves as arrays even without axes."""
+
+    @functools.wraps(where)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        result = where(*args, **kwargs)
+        return result if result.shape else as_array_without_axes(result)
+
+    return function
 
 
 def _logsumexp(x: Any, axis: Any = None, b: Any = None, *, keepdims: bool = False) -> Any:
@@ -278,6 +296,7 @@ FUNCTIONS["polygamma"] = functools.wraps(FUNCTIONS["polygamma"])(_polygamma)
 FUNCTIONS["logsumexp"] = _logsumexp
 _matmul = FUNCTIONS["matmul"]
 FUNCTIONS["matmul"] = TABLE["matmul"].public = _with_sparse(_matmul)
+FUNCTIONS["where"] = _with_array(FUNCTIONS["where"])
 FUNCTIONS["power"] = _with_cheaper(FUNCTIONS["power"])
 NAMESPACES = _named(FUNCTIONS)
 PUBLIC = NAMESPACES[""]

@@ -17,6 +17,7 @@ from tapegrad.eager.numeric import ALIASES, FUNCTIONS, NAMESPACES, PASSIVE, wrap
 from tapegrad.eager.numpy_calls import PLANS
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.eager.traced import holds_traced
+from tapegrad.eager.values import as_array_without_axes
 from tapegrad.eager.ways_out import of_ufunc
 from tapegrad.ops import differences, polynomials, rearranging, statistics
 from tapegrad.ops.composite import COMPOSITES
@@ -260,7 +261,8 @@ def _call_plain(func: Any, what: str, args: Any, kwargs: Any) -> Any:
     try:
         named = dict(zip(kwargs, _read_only(kwargs.values()), strict=True))
         found = _own_memory(func(*_read_only(args), **named))
-        return wrap_result(found, *args, *kwargs.values())
+        result = wrap_result(found, *args, *kwargs.values())
+        return as_array_without_axes(result) if isinstance(found, np.ndarray) else result
     except ValueError as error:
         if "read-only" in str(error):
             raise TypeError(
@@ -374,7 +376,7 @@ _WRITING = (np.fill_diagonal, np.place, np.putmask, np.put_along_axis)
 
 _DIRECT: dict[Any, Any] = {
     np.bincount: _bincount,
-    np.copy: lambda a, **kwargs: a.clone(),
+    np.copy: lambda a, **kwargs: as_array_without_axes(a.clone()),
     np.copyto: _copyto,
     np.histogram: _histogram,
     np.linspace: linspace,

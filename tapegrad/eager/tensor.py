@@ -60,6 +60,7 @@ class Meta:
     tangent: Any = None  # in forward mode: its tangent (`tapegrad.eager.duals.Tangent`), ...
     tangent_steps: tuple[Any, ...] = ()  # ... or that of which it is a view by these view ops
     origin = OF_TENSORS  # what it is made of, unless it is a view
+    is_array = False  # whether it, without axes, is an array for NumPy too, and no number
 
     def variable(self, own: Owner) -> Tensor:
         """Return the leaf, recreated if its tensor was deleted."""

@@ -128,6 +128,7 @@ class Trace:
         made._value = node
         made._trace = self
         made._base = None
+        made.is_array = False
         made._is_shared = node.name == "input"
         return made
 
@@ -258,18 +259,21 @@ class Traced(Tensor):
         What it is a view of, and which view, or None.
     _shown
         The node of the base then.
+    is_array
+        Whether it, without axes, is an array for NumPy too, and no number.
     _is_shared
         Whether others may have its memory, so that it cannot be written to: an argument, or what a
         loop or branch was given or returns.
     """
 
-    __slots__ = ("_base", "_is_shared", "_shown", "_trace", "_value", "_view")
+    __slots__ = ("_base", "_is_shared", "_shown", "_trace", "_value", "_view", "is_array")
 
     _value: Node
     _trace: Trace
     _base: Traced | None
     _view: ShownAs
     _shown: Node
+    is_array: bool
     _is_shared: bool
     _own = None
     _meta = None
@@ -413,13 +417,13 @@ class Traced(Tensor):
 
     def share(self) -> None:
         """Note that others may have its memory, so that it can no longer be written to."""
-        self._whole()._is_shared = True
+        self.whole()._is_shared = True
 
     def is_shared(self) -> bool:
         """Whether others may have its memory."""
-        return self._whole()._is_shared
+        return self.whole()._is_shared
 
-    def _whole(self) -> Traced:
+    def whole(self) -> Traced:
         """Return what it is a view of, or itself."""
         whole = self
         while whole._base is not None:

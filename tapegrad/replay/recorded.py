@@ -22,6 +22,7 @@ from tapegrad.eager.nodes import Node, replaced
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.eager.traced import NotRecordedError, RecordingError, Traced, record
 from tapegrad.eager.traced_calls import is_narrow
+from tapegrad.eager.values import standing_for
 from tapegrad.pytrees import Build, tree
 from tapegrad.replay.arguments import Arguments
 from tapegrad.replay.compiled import Region, is_tracked
@@ -99,10 +100,15 @@ class Recorded:
                 raise NotRecordedError("a number of Python beside arrays of other dtypes")
         with enable_grad(), record(self._device) as trace:
             inputs = [*map(_input, arguments.leaves)]
+            # a tensor may be a number in one call and an array in another one, whose views it has
+            given = [
+                standing_for(node.example if isinstance(leaf, Tensor) else leaf, trace.tensor(node))
+                for node, leaf in zip(inputs, arguments.leaves, strict=True)
+            ]
             pairs = zip(inputs, arguments.leaves, strict=True)
             trace.numbers |= {node for node, leaf in pairs if type(leaf) in (int, float, complex)}
             try:
-                found = self._called(arguments, [*map(trace.tensor, inputs)])
+                found = self._called(arguments, given)
             except Exception as error:
                 if trace.failure is None or isinstance(error, RecordingError):
                     raise
@@ -234,7 +240,10 @@ class Recorded:
 
     def _run_op_by_op(self, arguments: Arguments) -> Any:
         """Call the function itself, on tensors; return what a compiled call returns."""
-        leaves = [as_tensor(x) if isinstance(x, np.ndarray) else x for x in arguments.leaves]
+        leaves = [
+            standing_for(x, as_tensor(x)) if isinstance(x, np.ndarray) else x
+            for x in arguments.leaves
+        ]
         leaves, build = tree(self._called(arguments, leaves), "jit: the result")
         return build([_shown(leaf, arguments.has_tensors) for leaf in leaves])
 

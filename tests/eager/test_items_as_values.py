@@ -181,10 +181,26 @@ def rows_in_place(x):
     return w * 1.0
 
 
+def reshaped_numbers(x):
+    w = x * 1.0
+    s = w[0] * w[1]
+    found = [s]
+    for v in (s.reshape(-1), s.ravel(), s[None], s[..., None], np.atleast_1d(s)):
+        v[0] *= x[2]
+        found.append(v[0])
+    for v in (np.atleast_2d(s), np.expand_dims(s, (0, 1))):
+        v += np.sum(x)
+        found.append(v[0, 0])
+    v = np.sum(w)[...]
+    v[...] = 7.0 * s
+    found.append(v)
+    return np.stack([*found, s])
+
+
 FUNCTIONS = {f.__name__: f for f in (
     read_while_written, kept_results, unstacked, not_copied, with_gaps, column_major,
-    arrays_at_items, rows_in_place, first_loss, history, swapped, unpacked, at_the_largest,
-    copied, arrays_without_axes,
+    arrays_at_items, rows_in_place, reshaped_numbers, first_loss, history, swapped, unpacked,
+    at_the_largest, copied, arrays_without_axes,
     parts_of_complex, counted, added_to,
 )}  # fmt: skip
 
@@ -348,6 +364,110 @@ def test_what_is_made_of_arrays(name):
     np.testing.assert_allclose(f(tg.maximum(X, X)), f(X), rtol=1e-14)
     with tg.no_grad():
         np.testing.assert_allclose(f(tg.array(X)), f(X), rtol=1e-14)
+
+
+NUMBERS = {
+    "an item": lambda x: x[0],
+    "computed": lambda x: x[0] * 1.0,
+    "a sum": lambda x: np.sum(x),
+    "a norm": lambda x: np.linalg.norm(x),
+    "a copy": lambda x: x[0].copy(),
+    "a cast": lambda x: x[0].astype(float, copy=False),
+    "turned": lambda x: np.transpose(x[0].reshape(())),
+    "a part": lambda x: x[0].real,
+}
+ARRAYS = {
+    "where": lambda x: np.where(x[0] > 0, x[0], 1.0),
+    "select": lambda x: np.select([x[0] > 0], [x[0]]),
+    "tensordot": lambda x: np.tensordot(x, x, 1),
+    "copy": lambda x: np.copy(x[0]),
+    "zeros": lambda x: tg.zeros(()),
+    "zeros_like": lambda x: np.zeros_like(x[0]),
+    "tensor": lambda x: tg.tensor(2.0),
+    "a view": lambda x: (x * 1.0)[0, ...],
+    "reshaped": lambda x: (x * 1.0)[:1].reshape(()),
+    "reshaped again": lambda x: np.squeeze((x * 1.0)[:1]).T,
+    "of a number": lambda x: x[0][...],
+}
+VIEWS = (
+    lambda s: s.reshape(-1), lambda s: s.ravel(), lambda s: s[None], lambda s: s[..., None],
+    lambda s: s[...], lambda s: np.expand_dims(s, 0), np.atleast_1d, np.atleast_2d,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*NUMBERS, *ARRAYS])
+@pytest.mark.filterwarnings("ignore:vmap.* item by item")
+def test_views_of_numbers_are_copies(name):
+    """NumPy has no views of numbers, and views of arrays even if these have no axes."""
+    make = {**NUMBERS, **ARRAYS}[name]
+
+    def f(x):
+        found = []
+        for view in VIEWS:
+            s = make(x)
+            v = view(s)
+            v[...] = 7.0
+            found += [s * 1.0, v.reshape(-1)[0] * x[2]]
+        return np.stack(found)
+
+    expected = f(X)
+    assert (expected[::2] == 7.0).all() == (name in ARRAYS)
+    jitted = tg.jit(f)
+    for _ in range(2):
+        np.testing.assert_array_equal(jitted(X), expected)
+    for transformed in (tg.jvp(f), tg.jvp(jitted)):
+        np.testing.assert_array_equal(transformed(X, np.ones(3))[0], expected)
+    np.testing.assert_array_equal(tg.vjp(f, X)[0], expected)
+    batch = np.stack([X, X])
+    np.testing.assert_array_equal(tg.vmap(f)(batch)[1], expected)
+    np.testing.assert_array_equal(batch[1], X)
+    if name in NUMBERS:
+        np.testing.assert_array_equal(f(tg.maximum(X, X)), expected)
+
+
+def test_items_of_a_batch_are_not_views_of_it():
+    def f(x):
+        v = x.ravel()
+        v[0] = 7.0
+        return x * v[0]
+
+    batch = X.copy()
+    np.testing.assert_array_equal(tg.vmap(f)(batch), 7.0 * X)
+    np.testing.assert_array_equal(batch, X)
+
+
+def test_arguments_without_axes():
+    """A number is copied; views of an array without axes are views of that of the caller."""
+
+    def f(x):
+        v = np.reshape(x, -1)
+        v[0] = 7.0
+        return x * v[0]
+
+    for number in (2.0, np.float64(2.0)):
+        assert tg.jit(f)(number) == 14.0
+        assert tg.grad(f)(number) == 7.0
+        assert tg.vmap(tg.grad(f))(np.array([number])) == [7.0]
+    array = np.array(2.0)
+    assert tg.jit(f)(array) == 49.0
+    assert array == 7.0
+    for transform in (tg.grad(f), tg.grad(tg.jit(f)), lambda x: tg.jvp(f)(x, 1.0)):
+        with pytest.raises(RuntimeError, match="a view of a leaf Variable"):
+            transform(array)
+
+
+def test_tensors_without_axes_have_views():
+    def f(t):
+        s = t.sum()
+        s.reshape(-1)[0] = 7.0
+        return s * 1.0
+
+    t = tg.tensor(X, requires_grad=True)
+    for found in (f(t), tg.jit(f)(t), f(tg.tensor(X))):
+        assert found.item() == 7.0
+    t = tg.tensor(2.0)
+    t[None][0] = 7.0
+    assert t.item() == 7.0
 
 
 class Doubled(tg.Function):
