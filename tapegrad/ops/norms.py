@@ -5,14 +5,31 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_tuple
 
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops import reduction
 from tapegrad.ops.composite import composite
 from tapegrad.ops.linalg import svdvals
-from tapegrad.ops.op import dtype_of, is_differentiated, normalize_axes, plain, public, rank
+from tapegrad.ops.op import (
+    dtype_of,
+    is_differentiated,
+    normalize_axes,
+    plain,
+    public,
+    rank,
+    shape_of,
+)
 from tapegrad.ops.piecewise import where
 from tapegrad.ops.shape import expand_dims, moveaxis
+
+
+def _largest(sizes, axis, keepdims=False):
+    """Return the largest of sizes along axes: 0 if there are none, as in NumPy."""
+    shape = shape_of(sizes)
+    is_empty = any(shape[a] == 0 for a in normalize_axes(axis, len(shape)))
+    combine = reduction.sum if is_empty else reduction.max
+    return combine(sizes, axis=axis, keepdims=keepdims)
 
 
 @public("vector_norm", "linalg.vector_norm")
@@ -22,6 +39,8 @@ def vector_norm(x, axis=None, keepdims=False, ord=2):
 
     The derivative is 0 where the norm is 0, and for elements that are 0, even if ord < 1.
     """
+    if axis is not None:
+        normalize_axis_tuple(axis, rank(x))  # sums also take the axis 0 of an array without axes
     if isinstance(ord, str):
         raise ValueError(f"vector_norm: ord {ord!r} is for matrices; give two axes")
     size = ew.absolute(x)
@@ -29,7 +48,7 @@ def vector_norm(x, axis=None, keepdims=False, ord=2):
         if ord == 2:
             return reduction.euclidean_norm(x, axis=axis, keepdims=keepdims)
         if ord == math.inf:
-            return reduction.max(size, axis=axis, keepdims=keepdims)
+            return _largest(size, axis, keepdims)
         if ord == -math.inf:
             return reduction.min(size, axis=axis, keepdims=keepdims)
         if ord == 1:
@@ -65,11 +84,11 @@ def matrix_norm(x, ord="fro", axis=(-2, -1), keepdims=False):
         return vector_norm(x, axis=(row, column), keepdims=keepdims)
     x = moveaxis(x, (row, column), (-2, -1))
     if ord in (2, -2, "nuc"):
-        combine = reduction.sum if ord == "nuc" else reduction.max if ord == 2 else reduction.min
+        combine = reduction.sum if ord == "nuc" else _largest if ord == 2 else reduction.min
         found = combine(svdvals(x), axis=-1)
     elif ord in (1, -1, math.inf, -math.inf):
         sums = reduction.sum(ew.absolute(x), axis=-2 if abs(ord) == 1 else -1)
-        found = (reduction.max if ord > 0 else reduction.min)(sums, axis=-1)
+        found = (_largest if ord > 0 else reduction.min)(sums, axis=-1)
     else:
         raise ValueError(f"matrix_norm: ord {ord!r} is not one of fro, nuc, ±1, ±2, ±inf")
     if keepdims:
@@ -88,7 +107,9 @@ def norm(x, ord=None, axis=None, keepdims=False):
         if rank(x) not in (1, 2):
             raise ValueError(f"norm: with `ord`, expected 1 or 2 dimensions, got {rank(x)}")
         axis = tuple(range(rank(x)))
-    axes = normalize_axes(axis, rank(x))
+    axes = normalize_axis_tuple(axis, rank(x))
+    if len(axes) not in (1, 2):
+        raise ValueError(f"norm: expected one axis or two, got {len(axes)}")
     if len(axes) == 1:
         return vector_norm(x, axis=axes[0], keepdims=keepdims, ord=2 if ord is None else ord)
     return matrix_norm(x, "fro" if ord is None else ord, axes, keepdims)
