@@ -5,8 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from types import FrameType
+
+import numpy as np
 
 _OWN_FILES = (f"{Path(__file__).parents[1]}{os.sep}", "<tapegrad")
+# NumPy's functions ask a list of tensors for arrays in lines of its own
+_FILES_BETWEEN = (*_OWN_FILES, f"{Path(np.__file__).parent}{os.sep}")
 _NUMBA = f"{os.sep}numba{os.sep}"  # which calls what compiles derivatives
 
 
@@ -16,10 +21,20 @@ def is_own_file(filename: str) -> bool:
 
 
 def level_of_user() -> int:
-    """Return the `stacklevel` of a warning that names the line outside of this package."""
+    """Return the `stacklevel` of a warning that names the user's line."""
     level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and (
-        is_own_file(frame.f_code.co_filename) or _NUMBA in frame.f_code.co_filename
-    ):
+    while frame.f_back is not None and _is_between(frame.f_code.co_filename):
         level, frame = level + 1, frame.f_back
     return level
+
+
+def frame_of_user() -> FrameType:
+    """Return the innermost frame of code that is neither this package's nor NumPy's."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and _is_between(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
+def _is_between(filename: str) -> bool:
+    return filename.startswith(_FILES_BETWEEN) or _NUMBA in filename

@@ -17,7 +17,6 @@ the user: the function then runs op by op.
 from __future__ import annotations
 
 import linecache
-import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -25,7 +24,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from tapegrad.cuda.array import HOST, on_host
-from tapegrad.eager.lines import is_own_file
+from tapegrad.eager.lines import frame_of_user
 from tapegrad.eager.modes import MODE, ModeContext
 from tapegrad.eager.nodes import Node, nodes_in
 from tapegrad.eager.tensor import Tensor, wrap
@@ -62,13 +61,11 @@ class UnknownLayoutError(NotRecordedError):
 
 
 def _depends_on_value(what: str) -> RecordingError:
-    """Return the error for a line outside of this package that depends on a value.
+    """Return the error for a line of the user's that depends on a value.
 
     The recording fails even if that line is in a ``try`` statement.
     """
-    frame = sys._getframe(2)
-    while frame.f_back is not None and is_own_file(frame.f_code.co_filename):
-        frame = frame.f_back
+    frame = frame_of_user()
     filename, number = frame.f_code.co_filename, frame.f_lineno
     text = linecache.getline(filename, number).strip()
     line = f"line {number} of {Path(filename).name}" + (text and f", `{text}`,")
