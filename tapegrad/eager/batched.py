@@ -286,16 +286,20 @@ def is_at(value: Any, level: Level) -> bool:
     return type(value) is Batched and value._level is level
 
 
+def all_lowered(values: Iterable[Any], level: Level) -> tuple[list[Any], list[Any]]:
+    """Return several values as `lowered` does."""
+    pairs = [lowered(value, level) for value in values]
+    return [value for value, _ in pairs], [flag for _, flag in pairs]
+
+
 def lowered(value: Any, level: Level) -> tuple[Any, Any]:
     """Return a value with the axis of a level, and whether it has it.
 
     They are lists for a list of values of which one has it; any other list is one array.
     """
     if type(value) in (list, tuple):
-        pairs = [lowered(item, level) for item in value]
-        if not any(flag for _, flag in pairs):
-            return value, False
-        return [item for item, _ in pairs], [flag for _, flag in pairs]
+        items, flags = all_lowered(value, level)
+        return (items, flags) if any(flags) else (value, False)
     return (value._value, True) if is_at(value, level) else (value, False)
 
 

@@ -13,11 +13,11 @@ from tapegrad.eager.batched import (
     Batched,
     BatchError,
     Level,
+    all_lowered,
     batched,
     holds_batched,
     innermost,
     is_at,
-    lowered,
 )
 from tapegrad.eager.batched_indices import read_item, value_for
 from tapegrad.eager.item_by_item import as_items, call_one_by_one, warn_of_loop
@@ -34,7 +34,7 @@ def apply(op: Op, bound: dict[str, Any]) -> Any:
     parameters = {name: bound[name] for name in op.parameters}
     level = innermost([*args, *parameters.values()])
     assert level is not None
-    given, flags = lowered(args, level)
+    given, flags = all_lowered(args, level)
     if holds_batched(parameters.values()):
         return _with_parameters(op, args, parameters, level)
     if op.is_looped:
@@ -73,7 +73,7 @@ def apply_composite(
         if level is None:
             raise
     if composite.batching == "elementwise" and not kwargs:
-        return batched(function(*aligned(*lowered(list(args), level))), level)
+        return batched(function(*aligned(*all_lowered(args, level))), level)
     if composite.batching == "axis":
         given = inspect.signature(composite.function).bind(*args, **kwargs)
         given.apply_defaults()
@@ -108,7 +108,7 @@ def apply_passive(
     level = innermost([*args, *kwargs.values()])
     assert level is not None
     if isinstance(compute, np.ufunc) or compute is np.isclose:
-        return batched(function(*aligned(*lowered(list(args), level)), **kwargs), level)
+        return batched(function(*aligned(*all_lowered(args, level)), **kwargs), level)
     if compute is np.searchsorted:
         return call_one_by_one(function, name, args, kwargs, level)
     parameters = _parameters(compute)

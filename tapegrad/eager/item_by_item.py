@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.eager.batched import BatchError, Level, batched, innermost, is_at, lowered
+from tapegrad.eager.batched import BatchError, Level, all_lowered, batched, innermost, is_at
 from tapegrad.eager.lines import level_of_user
 from tapegrad.ops.batching import one_by_one
 from tapegrad.ops.shape import stack
@@ -33,7 +33,7 @@ def call_one_by_one(
 ) -> Any:
     """Call a function with the items of a batch, one after the other."""
     warn_of_loop(name)
-    values, flags = lowered([*args, *kwargs.values()], level)
+    values, flags = all_lowered([*args, *kwargs.values()], level)
     count = len(args)
 
     def one(*items: Any) -> Any:

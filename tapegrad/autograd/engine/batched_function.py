@@ -11,6 +11,7 @@ from tapegrad.autograd.engine.custom import Function, FunctionMeta
 from tapegrad.eager.batched import (
     BatchError,
     Level,
+    all_lowered,
     batched,
     expanded,
     holds_batched,
@@ -206,7 +207,7 @@ def _generated(cls: type[Function], size: int, flags: Flags) -> type[Function]:
 
 def _keep(save: Any, tensors: Sequence[Any], level: Level) -> Flags:
     """Save the tensors of a batch; return which of them are batched."""
-    values, flags = lowered(list(tensors), level)
+    values, flags = all_lowered(tensors, level)
     save(*values)
     return tuple(flags)
 
