@@ -221,7 +221,9 @@ if type(a_{n}) is not ndarray and type(a_{n}) is not DeviceArray:
 """
 
 _REDUCTION = """
-def function(x, axis=None, *, keepdims=False):
+def function(x, axis=None, *, keepdims=False, **options):
+    if options:
+        return NumpyOptions.call(OP.name, (x, axis), {{"keepdims": keepdims}}, options)
     if type(x) is not Tensor:
         return apply_op(OP, (x, axis), {{"keepdims": keepdims}})
     a_x = x._a
@@ -302,6 +304,12 @@ def _view_function(op: View) -> Callable[..., Any]:
     return function
 
 
+class NumpyOptions:
+    """Calls of functions with options that only NumPy's functions of their names have."""
+
+    call: Callable[..., Any]  # set by `tapegrad.eager.numpy_calls`
+
+
 def _opaque_function(op: ArrayOp) -> Callable[..., Any]:
     names, count, defaults = op.positional, len(op.arguments), op.parameters
 
@@ -339,6 +347,7 @@ def _execute(op: SweptOp) -> dict[str, Any]:
         "LEAST": LEAST,
         "MODE": MODE,
         "NUMBER_TYPES": NUMBER_TYPES,
+        "NumpyOptions": NumpyOptions,
         "OP": op,
         "RECORD_OP": RECORD_OP,
         "COMPUTE_ONLY": COMPUTE_ONLY,

@@ -18,7 +18,7 @@ from tapegrad.eager import inplace
 from tapegrad.eager.batched import holds_batched
 from tapegrad.eager.batched_calls import apply_composite, apply_passive
 from tapegrad.eager.dispatch import operand, unwrap
-from tapegrad.eager.fast_path import function_of, operator_of, wants_its_own
+from tapegrad.eager.fast_path import NumpyOptions, function_of, operator_of, wants_its_own
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.nodes import OfTensors
 from tapegrad.eager.tensor import Tensor, has_values, meta_of_result, wrap
@@ -87,6 +87,7 @@ def _composite_function(composite: Composite) -> Callable[..., Any]:
     # Python numbers are weak scalars: they take the dtype of the arrays
     is_ufunc = isinstance(getattr(np, composite.name, None), np.ufunc)
     names = [*inspect.signature(body).parameters]
+    takes_all = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(body).parameters.values())
 
     def as_operand(name: str, value: Any) -> Any:
         """Return a list of tensors, which is no list of arrays, as one tensor."""
@@ -114,6 +115,10 @@ def _composite_function(composite: Composite) -> Callable[..., Any]:
                 args = (args[0], *map(as_operand, named[1:], args[1:]))
                 break
         if kwargs:
+            options = {} if takes_all else {k: v for k, v in kwargs.items() if k not in names}
+            if options:
+                kwargs = {k: v for k, v in kwargs.items() if k in names}
+                return NumpyOptions.call(composite.name, args, kwargs, options)
             kwargs = {name: as_operand(name, value) for name, value in kwargs.items()}
         if MODE.special and holds_batched((*args, *kwargs.values())):
             result = apply_composite(composite, function, args, kwargs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,9 +12,10 @@ import numpy as np
 
 from tapegrad.eager import inplace
 from tapegrad.eager.dispatch import unwrap
+from tapegrad.eager.fast_path import NumpyOptions
 from tapegrad.eager.numeric import FUNCTIONS, PASSIVE
 from tapegrad.eager.tensor import Tensor
-from tapegrad.ops.op import TABLE
+from tapegrad.ops.op import TABLE, dtype_of, shape_of
 from tapegrad.ops.shape import in_order
 
 _RENAMED = {"a_min": "min", "a_max": "max", "UPLO": "uplo"}
@@ -124,6 +126,42 @@ def call(func: Any, ours: Callable[..., Any], name: str, args: tuple[Any, ...], 
     return _with_options(ours, name, passed, options)
 
 
+@functools.cache
+def _options_of(name: str) -> frozenset[str]:
+    """Return the arguments of a NumPy function that reduces axes, which has `where`."""
+    func = getattr(np, name, None)
+    if func is None or isinstance(func, np.ufunc):
+        return frozenset()
+    try:
+        known = frozenset(inspect.signature(func).parameters)
+    except ValueError:
+        return frozenset()
+    return known if "where" in known else frozenset()
+
+
+def call_with_options(
+    name: str, args: tuple[Any, ...], kwargs: dict[str, Any], options: dict[str, Any]
+) -> Any:
+    """Call our function with options that only the NumPy function of its name has.
+
+    Parameters
+    ----------
+    name
+        Name of the function.
+    args, kwargs
+        Arguments that our function has, too.
+    options
+        The others.
+    """
+    for option in options:
+        if option not in _options_of(name):
+            raise TypeError(f"{name}() got an unexpected keyword argument {option!r}")
+    return call(getattr(np, name), FUNCTIONS[name], name, args, {**kwargs, **options})
+
+
+NumpyOptions.call = call_with_options
+
+
 def _is_default(key: str, value: Any, default: Any) -> bool:
     return value is None or value is default or (key == "where" and value is True)
 
@@ -140,13 +178,16 @@ def _with_options(
     join, neutral = _JOINED.get(name, ("", None))
     initial = options.pop("initial", None) if join else None
     out = options.pop("out", None)
-    counted: Any = None  # for mean, the fraction of elements that `where` selects
+    counted: Any = None  # for mean, the number of elements that `where` selects
     if "where" in options and (join or name == "mean"):
         chosen = options.pop("where")
         if join and neutral is None and initial is None:
             raise ValueError(f"numpy.{name}: `where` needs `initial`")
         if name == "mean":
-            counted = np.mean(np.broadcast_to(unwrap(chosen), np.shape(unwrap(x))), **more)
+            ours = FUNCTIONS["sum"]
+            kind = np.finfo(dtype_of(x)).dtype.type if dtype_of(x).kind in "fc" else np.float64
+            ones = np.ones(shape_of(x), kind)
+            counted = ours(FUNCTIONS["where"](chosen, ones, kind(0)), **more)
         x = FUNCTIONS["where"](chosen, x, initial if join and neutral is None else neutral or 0)
     last = [_LAST_STEPS[name, key] for key in options if (name, key) in _LAST_STEPS]
     order = options.pop("order", "C") if name == "reshape" else "C"
@@ -156,7 +197,7 @@ def _with_options(
             raise TypeError(f"numpy.{name} of a tensor has no argument {key!r}{way_out}")
     result = in_order(x, more["shape"], order, name) if order != "C" else ours(x, **more)
     if counted is not None:
-        result = result / np.asarray(counted, np.finfo(result.dtype).dtype)
+        result = result / counted
     if initial is not None:
         result = FUNCTIONS[join](result, initial)
     for step in last:

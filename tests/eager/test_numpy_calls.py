@@ -26,6 +26,14 @@ CALLS = {
     "max(where)": lambda x: np.max(x, where=MASK, initial=-9.0),
     "min(where)": lambda x: np.min(x, axis=1, where=MASK, initial=9.0),
     "amax": lambda x: np.amax(x, axis=0, initial=1.0),
+    "x.sum(where)": lambda x: x.sum(where=MASK),
+    "x.sum(where, initial)": lambda x: x.sum(0, where=MASK, initial=3.0, keepdims=True),
+    "x.sum(dtype)": lambda x: x.sum(dtype=np.float64),
+    "x.prod(where)": lambda x: x.prod(axis=1, where=MASK),
+    "x.mean(where)": lambda x: x.mean(1, where=MASK),
+    "x.mean(where) of values": lambda x: x.mean(where=x > 0.0),
+    "x.max(where)": lambda x: x.max(where=MASK, initial=-9.0),
+    "x.min(where)": lambda x: x.min(axis=1, where=MASK[0], initial=9.0),
     "cumsum(dtype)": lambda x: np.cumsum(x, axis=1, dtype=float),
     "cumprod(dtype)": lambda x: np.cumprod(x, 0, float),
     "sort(kind)": lambda x: np.sort(x, kind="stable"),
@@ -63,6 +71,34 @@ CALLS = {
 @pytest.mark.parametrize("name", CALLS)
 def test_values_and_gradients(name, agrees_with_numpy):
     agrees_with_numpy(CALLS[name], X)
+
+
+def test_masks_of_values_in_recordings_and_batches():
+    def f(x):
+        return x.sum(where=x > 0.5) + x.mean(where=x < 0.5) * x.max(where=x < 2.0, initial=0.0)
+
+    jitted = tg.jit(f)
+    for _ in range(2):
+        assert jitted(X) == pytest.approx(f(X), rel=1e-14)
+    np.testing.assert_allclose(tg.vmap(f)(np.stack([X, X.T.reshape(2, 3)])), [f(X)] * 2)
+    np.testing.assert_allclose(tg.grad(jitted)(X), tg.grad(f)(X), rtol=1e-14)
+
+
+def test_refused_options():
+    t = tg.tensor(X)
+    with pytest.raises(ValueError, match="`where` needs `initial`"):
+        t.max(where=MASK)
+    for call in (lambda: t.var(where=MASK), lambda: tg.std(t, where=MASK)):
+        with pytest.raises(TypeError, match=r"no argument 'where'; choose with np\.where"):
+            call()
+    for call, name in [
+        (lambda: t.sum(dim=0), "sum"),
+        (lambda: t.min(dtype=float), "min"),
+        (lambda: t.prod(nope=0), "prod"),
+        (lambda: tg.norm(t, where=MASK), "norm"),
+    ]:
+        with pytest.raises(TypeError, match=rf"^{name}\(\) got an unexpected keyword argument"):
+            call()
 
 
 # what computes with numbers of its own beside those of the argument
