@@ -10,6 +10,7 @@ from check import Cases, called
 import tapegrad as tg
 from tapegrad.transform.errors import InternalError
 from tapegrad.transform.verifier import verify
+from tapegrad.transform.verifier.code import Primal
 
 A = np.array([0.3, 0.2, 0.5])
 M = np.linspace(0.1, 0.9, 6).reshape(3, 2)
@@ -542,9 +543,10 @@ SMALLER = (
 @pytest.mark.parametrize("forward, reverse, line", [IDENTITY, SMALLER])
 def test_seeds_and_what_is_chosen_are_not_lost(forward, reverse, line):
     """The result may be an argument itself, or one of two values."""
-    verify(reverse, ("np",), [forward], {"f_forward": (forward, set())})
+    primals = {"f_forward": Primal(forward, set(), set(), set())}
+    verify(reverse, ("np",), [forward], primals)
     with pytest.raises(InternalError, match="p_bar is not what follows"):
-        verify(reverse.replace(line, ""), ("np",), [forward], {"f_forward": (forward, set())})
+        verify(reverse.replace(line, ""), ("np",), [forward], primals)
 
 
 @tg.njit
