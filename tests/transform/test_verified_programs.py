@@ -155,6 +155,26 @@ def kept_beside_an_error(x, a):
     return s
 
 
+@case(A)
+def an_error_of_either_of_two_tests(a):
+    y = a * 2.0
+    if y[0] < -9.0 or y[1] > 9.0:
+        raise ValueError("outside")
+    else:
+        y = y * y[0]
+    return np.sum(y)
+
+
+@case(A)
+def places_in_tests_of_a_loop(a):
+    i = 0
+    y = a * 2.0
+    while [a[0], y[1], 9.0][i] < 3.0 and [y[0], a[1]][i] < 3.0:
+        y = y * a[1]
+        i += 1
+    return np.sum(y)
+
+
 @case(0.3, A)
 def named_tuple_for_a_call(x, a):
     s = 0.0

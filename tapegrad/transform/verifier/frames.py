@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Set
 
 from tapegrad.transform.verifier.code import Code
 from tapegrad.transform.verifier.events import Value
+
+Side = tuple[int, bool]  # of a branch, by its id
 
 MOST_TURNS = 3
 LEAST_WALKS, MOST_WALKS = 4, 10
@@ -59,21 +61,42 @@ class Frame:
 
 
 class Choices:
-    """Random choices; branches that no walk has taken yet come first."""
+    """Random choices; branches that no walk has taken yet come first.
 
-    def __init__(self, seed: int, taken: set[tuple[int, bool]]) -> None:
+    Attributes
+    ----------
+    taken
+        The sides of branches that walks have taken.
+    avoided
+        The last choices of walks that were abandoned; they may be right in other places.
+    latest
+        The side that was chosen last where both were possible.
+    """
+
+    def __init__(self, seed: int, taken: set[Side], avoided: Set[Side] = frozenset()) -> None:
         self.draw = random.Random(seed)
         self.taken = taken
+        self.avoided = avoided
+        self.asked: Side | None = None
+        self.latest: Side | None = None
         self.walk = seed
         self.is_first = seed < 2
         self.is_early = seed < 3
 
     def side(self, node: ast.AST) -> bool:
         """Return which side of a branch to take."""
-        for side in (True, False):
-            if (id(node), side) not in self.taken:
-                return side
-        return self.draw.random() < 0.5
+        sides = (id(node), True), (id(node), False)
+        found = next((s for s in sides if s not in self.taken and s not in self.avoided), None)
+        if found is None:
+            one, two = (side in self.avoided for side in sides)
+            found = sides[self.draw.random() >= 0.5 + 0.375 * (two - one)]
+        self.asked = found
+        return found[1]
+
+    def follow(self, node: ast.AST) -> None:
+        """Note that the outcome of a branch was open, so that it is the one that was chosen."""
+        if self.asked is not None and self.asked[0] == id(node):
+            self.latest = self.asked
 
     def turns(self) -> int:
         """Return the trip count of a loop."""
@@ -93,8 +116,13 @@ class AbandonedError(Exception):
 
 
 def go_ways(codes: list[Code], go: Callable[[Choices], None]) -> None:
-    """Follow some paths through code, with both sides of every branch that can be reached."""
-    taken: set[tuple[int, bool]] = set()
+    """Follow some paths through code, with both sides of every branch that can be reached.
+
+    Where a path cannot go on, its last choice is made otherwise: a test like ``a or b`` of what
+    raises an error is a branch of its own, and must not be true.
+    """
+    taken: set[Side] = set()
+    avoided: set[Side] = set()
     branches = {
         (id(s), side)
         for code in codes
@@ -105,12 +133,16 @@ def go_ways(codes: list[Code], go: Callable[[Choices], None]) -> None:
     done, tries = 0, 0
     while tries < MOST_WALKS and (done < LEAST_WALKS or branches - taken):
         tried = set(taken)
-        choices = Choices(tries, tried)
-        tries += 1
+        choices = Choices(tries, tried, avoided)
         try:
             go(choices)
         except AbandonedError:
+            if choices.latest is None or choices.latest in avoided:
+                tries += 1
+            else:
+                avoided.add(choices.latest)
             continue
+        tries += 1
         done += 1
         if done >= LEAST_WALKS and taken == tried:
             break

@@ -38,6 +38,7 @@ class Outcomes:
         return self.keys.setdefault(whole, len(self.keys))
 
     def side(self, node: ast.AST) -> bool:
+        self.choices.follow(node)
         return self.choices.side(node) if self.wish is None else self.wish
 
     def truth(self, node: ast.AST, test: ast.expr) -> bool:
