@@ -175,6 +175,12 @@ def places_in_tests_of_a_loop(a):
     return np.sum(y)
 
 
+@case(A, M, argnums=(0, 1), hvp=True)
+def ranges_of_what_may_be_views(a, m):
+    b = np.ptp(np.ascontiguousarray(a[::1])) * np.ptp(np.asfortranarray(m[:, ::1]))
+    return b * np.max(np.ascontiguousarray(m[::1])) * np.ptp(a[::2])
+
+
 @case(0.3, A)
 def named_tuple_for_a_call(x, a):
     s = 0.0

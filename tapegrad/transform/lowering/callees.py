@@ -84,7 +84,7 @@ def find(lowering: Lowerer, callee: Any, expr: ast.Call, kind: Any) -> Rule | No
     if callee in _KEEPING:
         return Keep(lowering, expr)
     if callee in arrays.ADDITIONS:
-        return Addition(lowering, expr)
+        return Addition(lowering, callee.py_func.__name__, expr)
     if callee is call_eager:
         return EagerCall(lowering, expr, kind)
     if op_of(callee, expr) is not None:

@@ -38,12 +38,19 @@ class GeneratedCall(Rule):
 class Addition(GeneratedCall):
     """A call in generated code that adds an array to another or to selected elements of it."""
 
-    def __init__(self, lowering: Lowerer, expr: ast.Call) -> None:
+    def __init__(self, lowering: Lowerer, function: str, expr: ast.Call) -> None:
+        # as in gradients, also where a derivative of this package calls it by its bare name, so
+        # that the verifier knows which argument it writes
+        expr.func = name(f"arrays.{function}")
         self.call = expr
         self._inputs = real_names([expr.args[-1]], lowering)
 
     def vanishing(self, let: Let) -> Sequence[str]:
         return self.inputs()
+
+    def shared(self, let: Let) -> list[list[str]]:
+        """Return no groups of names: elements are added, so no arrays share any afterwards."""
+        return []
 
     def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         """Write the call, and the same call for the tangents."""
