@@ -319,3 +319,25 @@ def test_eager_and_compiled_agree(f, x):
 def test_of_nothing_but_nan(f):
     x = np.array([NAN])
     np.testing.assert_array_equal(tg.grad(f)(x), tg.grad(tg.njit(f))(x))
+
+
+def test_correlations_with_a_constant_that_are_not_used():
+    """They are nan; what is used of the same matrix has a derivative."""
+    f = module(
+        "import numpy as np\nimport tapegrad as tg\n"
+        "@tg.njit\ndef f(x):\n"
+        "    c = np.corrcoef(np.stack((x, x * x * x, 0.0 * x)))\n"
+        "    return c[0, 1] * c[0, 1]\n"
+    )
+    x, v, h = np.array([1.0, 2.0, 0.5, 0.7]), np.array([0.3, -0.2, 0.1, 0.5]), 1e-5
+
+    def plain(x):
+        return np.corrcoef(x, x * x * x)[0, 1] ** 2
+
+    with types_only():
+        first = Interpreter().function(tg.grad(f))
+        second = Interpreter().function(tg.hvp(f))
+        slope = (plain(x + h * v) - plain(x - h * v)) / (2.0 * h)
+        np.testing.assert_allclose(first(x) @ v, slope, rtol=1e-7)
+        change = (first(x + h * v) - first(x - h * v)) / (2.0 * h)
+        np.testing.assert_allclose(second(x, v), change, rtol=1e-6)

@@ -16,6 +16,7 @@ from tapegrad.transform.rules.array_specs import (
     derivative,
     understands,
 )
+from tapegrad.transform.runtime import product
 
 declare("cov", "m", "rowvar", "ddof", calls=False)
 declare("cov_pair", "m", "y", "rowvar", "ddof", calls=False)
@@ -127,12 +128,13 @@ def correlation_vjp(rows, z, g):
     """Return the cotangent of rows without means from that of their correlations."""
     c = np.dot(rows, np.ascontiguousarray(rows.T))  # z[i, j] is c[i, j] / sqrt(c[i, i] * c[j, j])
     total = np.empty_like(c)
+    # a constant variable has no correlations: they are nan, and no cotangents if they are unused
     for i in range(c.shape[0]):
         own = 0.0
         for j in range(c.shape[0]):
-            total[i, j] = g[i, j] / np.sqrt(c[i, i] * c[j, j])
-            own += (g[i, j] + g[j, i]) * z[i, j]
-        total[i, i] -= 0.5 * own / c[i, i]
+            total[i, j] = product(g[i, j], 1.0 / np.sqrt(c[i, i] * c[j, j]))
+            own += product(g[i, j] + g[j, i], z[i, j])
+        total[i, i] -= 0.5 * product(own, 1.0 / c[i, i])
     return scatter_vjp(rows, 1.0, total)
 
 
