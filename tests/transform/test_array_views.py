@@ -253,6 +253,22 @@ def test_a_read_only_view_where_something_is_written():
     close(tg.grad(g)(A.copy()), 4 * A, 1e-12)
 
 
+@pytest.mark.parametrize("layout", ["np.ascontiguousarray", "np.asfortranarray"])
+@pytest.mark.parametrize("written", ["a", "b"])
+def test_a_copy_that_may_be_a_view_where_something_is_written(layout, written):
+    """numba finds out in the call whether a slice is contiguous, and shows it if it is."""
+    text = (
+        "import numpy as np, tapegrad as tg\n@tg.njit\ndef f(a):\n"
+        f"    b = {layout}(a[::1])\n    {written}[0] = a[1] * 2.0\n    return (b * b * a).sum()\n"
+    )
+    for derivative in (tg.grad, tg.jvp):
+        kinds = (numba.typeof(A),) * (1 + (derivative is tg.jvp))
+        with pytest.raises(tg.TransformError, match=r"use .copy\(\)[\s\S]*line 4"):
+            derivative(module(text)).implementation(kinds)
+    check(module(text.replace(f"{layout}(a[::1])", "a[::1].copy()")), A)
+    check(module(text.replace(f"{written}[0]", "c").replace("* a)", "* a * c)")), A)
+
+
 SPREAD = """\
 import numpy as np, tapegrad as tg
 @tg.njit(boundscheck=False)

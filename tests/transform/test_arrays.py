@@ -326,7 +326,7 @@ def copies(a):
     d = np.empty(a.shape, a.dtype)
     d[:] = np.asarray(a)
     d[0] = 3 * a[1]
-    e = np.ascontiguousarray(a[::2])
+    e = a[::2].copy()
     e[0] *= a[3]
     return (a * b * c * d).sum() + e[0]
 

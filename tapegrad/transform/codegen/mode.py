@@ -63,14 +63,15 @@ class Mode:
         raise TransformError(what, self.function.source, line)
 
     def check_view(self, shown: list[str], let: Let) -> None:
-        """Refuse a view by `np.broadcast_to` of arrays that may be written later.
+        """Refuse what shows arrays that may be written later, with derivatives of its own.
 
-        Its elements would change, but not their derivatives, which are arrays of their own.
+        Its elements would change, but not their derivatives.
         """
         if any(self._all_writes.may_follow(array, let) for array in shown):
             self.refuse(
                 "cannot differentiate np.broadcast_to of an array that is written to later; add "
-                "np.zeros(shape) to it where it is made",
+                "np.zeros(shape) to it where it is made. np.ascontiguousarray and asfortranarray "
+                "also show an array that is contiguous when they are called: use .copy() instead",
                 let.line,
             )
 

@@ -11,7 +11,7 @@ from numba.core import types
 from tapegrad.transform.ir import Let, name
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.rules.array_specs import Request, declare, derivative, understands
-from tapegrad.transform.rules.base import Alloc, Passive, Rule, real_names
+from tapegrad.transform.rules.base import Alloc, Linear, Passive, Rule, real_names
 from tapegrad.transform.rules.generators import ForwardCode, Lowerer, ReverseCode
 
 declare("full", "shape", "fill_value", calls=False, holomorphic=True)
@@ -213,11 +213,39 @@ def _(call: Request, a: Any) -> Any:
     return call.linear(a) if call.ndim(a) else None
 
 
+class Contiguous(Linear):
+    """An array in another layout: the argument itself if that turns out to have it, or a copy.
+
+    Nobody knows which before the call (``a[::k]``), so its shadow is an array of its own.
+    """
+
+    def __init__(self, array: ast.Name, lowering: Lowerer) -> None:
+        super().__init__(array, True, lowering)
+        self.array = array.id
+
+    def shared(self, let: Let) -> list[list[str]]:
+        """Return the names that may share elements."""
+        return [[let.target, self.array]]
+
+    def apart(self, let: Let) -> list[str]:
+        return [let.target]
+
+    def write_vjp(self, gen: ReverseCode, let: Let) -> None:
+        gen.check_view([self.array], let)
+        super().write_vjp(gen, let)
+
+    def write_jvp(self, gen: ForwardCode, let: Let) -> None:
+        gen.check_view([self.array], let)
+        super().write_jvp(gen, let)
+
+
 @understands("ascontiguousarray")
 def _(call: Request, a: Any) -> Any:
     if not call.ndim(a):
         return None
-    return call.view(a) if call.type(a).layout == "C" else call.linear(a)
+    if call.type(a).layout == "C":
+        return call.view(a)
+    return Contiguous(a, call.lowering) if call.type(a).layout == "A" else call.linear(a)
 
 
 @understands("asfortranarray")
@@ -225,5 +253,6 @@ def _(call: Request, a: Any) -> Any:
     if not call.ndim(a):
         return None
     kind = call.type(a)
-    same = kind.layout == "F" or (kind.layout == "C" and kind.ndim == 1)
-    return call.view(a) if same else call.linear(a)
+    if kind.layout == "F" or (kind.layout == "C" and kind.ndim == 1):
+        return call.view(a)
+    return Contiguous(a, call.lowering) if kind.layout == "A" else call.linear(a)
