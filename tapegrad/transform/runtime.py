@@ -268,6 +268,18 @@ def cleared(array):
     return array
 
 
+@jit
+def in_c_order(array):
+    """Return a copy of an array in Fortran order."""
+    return np.ascontiguousarray(array)
+
+
+@jit
+def in_fortran_order(array):
+    """Return a copy of an array in C order."""
+    return np.asfortranarray(array)
+
+
 @passive
 def broadcast(m, n):
     """Return the broadcast length of two axes."""

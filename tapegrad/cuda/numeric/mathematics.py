@@ -101,45 +101,9 @@ def _normal(x: Any) -> Any:
     return math.exp(-0.5 * (x * x))
 
 
-def _sigmoid_slope(x: Any) -> Any:
-    z = math.exp(-abs(x))
-    return z / ((1.0 + z) * (1.0 + z))
-
-
 def _tanh_slope(x: Any) -> Any:
     z = math.exp(-2.0 * abs(x))
     return 4.0 * z / ((1.0 + z) * (1.0 + z))
-
-
-def _rounding(x: Any, y: Any) -> Any:
-    """Return what is lost in x - y; 0 if it is not finite."""
-    d = x - y
-    v = d - x
-    return (x - (d - v)) - (y + v) if abs(d) < math.inf else 0.0
-
-
-def _exp_of_difference(x: Any, y: Any) -> Any:
-    z = math.exp(x - y)
-    e = _rounding(x, y)
-    return 1.0 if x == y else (z + z * e if z < math.inf else z)
-
-
-def _share(x: Any, y: Any) -> Any:
-    d = x - y
-    z = math.exp(-abs(d))
-    s = 1.0 + z
-    found = (1.0 if d > 0.0 else z) / s
-    found += found * (_rounding(x, y) * ((z if d > 0.0 else 1.0) / s))
-    return 0.5 if x == y else found
-
-
-def _share2(x: Any, y: Any) -> Any:
-    d = x - y
-    z = math.pow(2.0, -abs(d))
-    s = 1.0 + z
-    found = (1.0 if d > 0.0 else z) / s
-    found += found * (0.6931471805599453 * _rounding(x, y) * ((z if d > 0.0 else 1.0) / s))
-    return 0.5 if x == y else found
 
 
 def _inverted(x: Any, y: Any) -> Any:
@@ -184,11 +148,7 @@ OF_DEVICE: dict[Any, Any] = {
     special.erfc: _erfc,
     special.gaussian: _gaussian,
     special.normal: _normal,
-    slopes.sigmoid_slope: _sigmoid_slope,
     slopes.tanh_slope: _tanh_slope,
-    slopes.exp_of_difference: _exp_of_difference,
-    slopes.share: _share,
-    slopes.share2: _share2,
     slopes.inverted: _inverted,
     slopes.log_ratio: _log_ratio,
     vmath._with_sign: _with_sign,

@@ -62,18 +62,14 @@ class Mode:
         """Raise an error that points to a line of the user's function."""
         raise TransformError(what, self.function.source, line)
 
-    def check_view(self, shown: list[str], let: Let) -> None:
+    def check_view(self, shown: list[str], let: Let, made_by: str, instead: str) -> None:
         """Refuse what shows arrays that may be written later, with derivatives of its own.
 
         Its elements would change, but not their derivatives.
         """
         if any(self._all_writes.may_follow(array, let) for array in shown):
-            self.refuse(
-                "cannot differentiate np.broadcast_to of an array that is written to later; add "
-                "np.zeros(shape) to it where it is made. np.ascontiguousarray and asfortranarray "
-                "also show an array that is contiguous when they are called: use .copy() instead",
-                let.line,
-            )
+            what = f"cannot differentiate {made_by} of an array that is written to later; {instead}"
+            self.refuse(what, let.line)
 
     @functools.cached_property
     def _all_writes(self) -> Writes:

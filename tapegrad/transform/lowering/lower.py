@@ -487,6 +487,7 @@ class Lowering:
             expr = ast.Subscript(expr.value, taken_apart(self, expr.slice, let.line), ast.Load())
         expr = without_axes.of_numbers(self, without_axes.zeros_of(self, expr))
         found = operations.find(self, expr, kind)
+        expr = found.written_as or expr
         if kind is not None and isinstance(kind, types.BaseTuple) and holds_real(kind):
             structure = tuples.named(self, kind, target)
             self.parts[target] = structure

@@ -22,6 +22,7 @@ from typing import Any
 from tapegrad.kernels import native
 from tapegrad.ops.op import TABLE
 from tapegrad.transform.cache.machine_code import inlined, jit
+from tapegrad.transform.ir import replace_names
 from tapegrad.transform.kinds import is_array, is_complex
 from tapegrad.transform.rules.base import Elementary, Linear, View
 from tapegrad.transform.rules.generators import Lowerer
@@ -211,7 +212,7 @@ class Request:
     operands
         Atoms by parameter; arguments that were not given, or given as None, are missing.
     expr
-        The call, which a rule may replace by an equivalent one.
+        The call.
     kind
         The numba type of the result.
     """
@@ -283,6 +284,12 @@ class Request:
     def linear(self, operand: ast.expr) -> Any:
         """Return the rule of a copy or conversion."""
         return Linear(operand, self.is_whole, self.lowering)
+
+    def copied(self, array: ast.Name, text: str) -> Any:
+        """Return the rule of a call that by its types is a copy, written as one of the array a."""
+        rule = self.linear(array)
+        rule.written_as = replace_names(ast.parse(text, mode="eval").body, {"a": array.id})
+        return rule
 
     def view(self, operand: ast.expr | None) -> Any:
         """Return the rule of a view."""

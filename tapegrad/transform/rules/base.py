@@ -49,6 +49,8 @@ class Rule:
         program's own values. Not set for ops of the table.
     rounds
         The name that is rounded to some decimals, "" for other operations.
+    written_as
+        An equivalent of the operation, if its text says less than the rule knows from the types.
     """
 
     cheap = True
@@ -58,6 +60,7 @@ class Rule:
     calls = False
     is_passing = False
     rounds = ""
+    written_as: ast.expr | None = None
     _inputs: Sequence[str] = ()
 
     def inputs(self) -> Sequence[str]:

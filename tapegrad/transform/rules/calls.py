@@ -144,7 +144,13 @@ class Call(AnyCall):
         for made, given in self.instance.shared:
             if not self.instance.apart.isdisjoint(made):
                 arguments = [leaves[k].id for k in given if self._shares(leaves[k])]
-                gen.check_view(arguments or [self.results(let)[k] for k in made], let)
+                shown = arguments or [self.results(let)[k] for k in made]
+                gen.check_view(
+                    shown,
+                    let,
+                    f"what {self.instance.function.name} returns, a view",
+                    "return a copy, as .copy() or + np.zeros(shape) makes one",
+                )
 
     def variant(self, gen: ReverseCode, let: Let) -> Any:
         """Return the pair of generated functions for this call.

@@ -79,8 +79,11 @@ class Generator(Protocol):
     def refuse(self, what: str, line: int) -> NoReturn:
         """Raise an error that points to a line of the user's function."""
 
-    def check_view(self, shown: list[str], let: Let) -> None:
-        """Refuse a view with derivatives of its own, of arrays that may be written later."""
+    def check_view(self, shown: list[str], let: Let, made_by: str, instead: str) -> None:
+        """Refuse a view with derivatives of its own, of arrays that may be written later.
+
+        The error says what makes the view, and what to do instead.
+        """
 
     def write(self, text: str) -> None:
         """Write a line."""

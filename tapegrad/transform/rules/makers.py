@@ -12,7 +12,7 @@ from tapegrad.transform.ir import Let, name
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.rules.array_specs import Request, declare, derivative, understands
 from tapegrad.transform.rules.base import Alloc, Linear, Passive, Rule, real_names
-from tapegrad.transform.rules.generators import ForwardCode, Lowerer, ReverseCode
+from tapegrad.transform.rules.generators import ForwardCode, Generator, Lowerer, ReverseCode
 
 declare("full", "shape", "fill_value", calls=False, holomorphic=True)
 declare(
@@ -219,9 +219,10 @@ class Contiguous(Linear):
     Nobody knows which before the call (``a[::k]``), so its shadow is an array of its own.
     """
 
-    def __init__(self, array: ast.Name, lowering: Lowerer) -> None:
+    def __init__(self, array: ast.Name, function: str, lowering: Lowerer) -> None:
         super().__init__(array, True, lowering)
         self.array = array.id
+        self.function = function
 
     def shared(self, let: Let) -> list[list[str]]:
         """Return the names that may share elements."""
@@ -231,12 +232,16 @@ class Contiguous(Linear):
         return [let.target]
 
     def write_vjp(self, gen: ReverseCode, let: Let) -> None:
-        gen.check_view([self.array], let)
+        self._check(gen, let)
         super().write_vjp(gen, let)
 
     def write_jvp(self, gen: ForwardCode, let: Let) -> None:
-        gen.check_view([self.array], let)
+        self._check(gen, let)
         super().write_jvp(gen, let)
+
+    def _check(self, gen: Generator, let: Let) -> None:
+        instead = "it shows an array that is contiguous when it is called: use .copy() instead"
+        gen.check_view([self.array], let, f"np.{self.function}", instead)
 
 
 @understands("ascontiguousarray")
@@ -245,7 +250,9 @@ def _(call: Request, a: Any) -> Any:
         return None
     if call.type(a).layout == "C":
         return call.view(a)
-    return Contiguous(a, call.lowering) if call.type(a).layout == "A" else call.linear(a)
+    if call.type(a).layout == "A":
+        return Contiguous(a, call.text, call.lowering)
+    return call.copied(a, "runtime.in_c_order(a)")
 
 
 @understands("asfortranarray")
@@ -255,4 +262,6 @@ def _(call: Request, a: Any) -> Any:
     kind = call.type(a)
     if kind.layout == "F" or (kind.layout == "C" and kind.ndim == 1):
         return call.view(a)
-    return Contiguous(a, call.lowering) if kind.layout == "A" else call.linear(a)
+    if kind.layout == "A":
+        return Contiguous(a, call.text, call.lowering)
+    return call.copied(a, "runtime.in_fortran_order(a)")

@@ -20,7 +20,7 @@ from tapegrad.transform.rules.array_specs import (
     understands,
 )
 from tapegrad.transform.rules.base import Rule, Step, real_names
-from tapegrad.transform.rules.generators import ForwardCode, ReverseCode
+from tapegrad.transform.rules.generators import ForwardCode, Generator, ReverseCode
 from tapegrad.transform.rules.whole import Whole
 
 declare("flatten", "a", holomorphic=True, linear=("a",), value="a.flatten()")
@@ -114,12 +114,16 @@ class Broadcast(Whole):
         return [let.target]
 
     def write_vjp(self, gen: ReverseCode, let: Let) -> None:
-        gen.check_view(names_in(self.operands["x"]), let)
+        self._check(gen, let)
         super().write_vjp(gen, let)
 
     def write_jvp(self, gen: ForwardCode, let: Let) -> None:
-        gen.check_view(names_in(self.operands["x"]), let)
+        self._check(gen, let)
         super().write_jvp(gen, let)
+
+    def _check(self, gen: Generator, let: Let) -> None:
+        array, instead = names_in(self.operands["x"]), "add np.zeros(shape) to it where it is made"
+        gen.check_view(array, let, "np.broadcast_to", instead)
 
 
 @understands("broadcast_to")

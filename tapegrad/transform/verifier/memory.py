@@ -217,6 +217,13 @@ def shape_only(node: ast.AST) -> set[int]:
     return free
 
 
+def shows(function: str, call: ast.Call) -> bool:
+    """Whether a call of a NumPy function may return its argument, or a view of it."""
+    if function == "nan_to_num":  # copies unless it is told otherwise
+        return len(call.args) + len(call.keywords) > 1
+    return function in VIEWS
+
+
 class Memory:
     """What is known of the arrays of functions that share their names.
 
@@ -432,7 +439,7 @@ class Memory:
         if not isinstance(node, ast.Call):
             return []
         module = module_call(node)
-        if module is not None and module[1] not in VIEWS:
+        if module is not None and not shows(module[1], node):
             return []
         if module is None and isinstance(node.func, ast.Attribute):
             if node.func.attr in FRESH_METHODS:
@@ -487,8 +494,9 @@ def _same_kind(value: ast.expr) -> str | None:
 
 def _makes_several(value: ast.expr) -> bool:
     """Whether a function of NumPy returns several arrays, which are new and different ones."""
-    module = module_call(value) if isinstance(value, ast.Call) else None
-    return module is not None and module[0].startswith("np") and module[1] not in VIEWS
+    if not isinstance(value, ast.Call) or (module := module_call(value)) is None:
+        return False
+    return module[0].startswith("np") and not shows(module[1], value)
 
 
 def differ(function: str, count: int, places: list[int], summaries: dict[str, Summary]) -> bool:

@@ -15,7 +15,7 @@ from tapegrad.transform.verifier.code import (
     paired,
 )
 from tapegrad.transform.verifier.cotangents import Cotangents
-from tapegrad.transform.verifier.memory import VIEWS, Memory, added_to, results_of, shape_only
+from tapegrad.transform.verifier.memory import Memory, added_to, results_of, shape_only, shows
 
 
 @dataclass
@@ -129,7 +129,9 @@ def _is_made(value: ast.expr) -> bool:
     """Whether a value is made by an operation, so that it is new if it is an array."""
     if isinstance(value, ast.Call):
         module = module_call(value)
-        return module is not None and module[0].startswith("np") and module[1] not in VIEWS
+        if module is None or not module[0].startswith("np"):
+            return False
+        return not shows(module[1], value)
     return isinstance(value, (ast.BinOp, ast.UnaryOp))
 
 

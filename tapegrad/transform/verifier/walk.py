@@ -23,7 +23,7 @@ from tapegrad.transform.verifier.code import (
 from tapegrad.transform.verifier.events import Event, Handle, Memory, Number, Operand, Value
 from tapegrad.transform.verifier.frames import MOST_TURNS, AbandonedError, Choices, Frame
 from tapegrad.transform.verifier.linear import Maps
-from tapegrad.transform.verifier.memory import FRESH_METHODS, SHAPE, VIEWS, results_of
+from tapegrad.transform.verifier.memory import FRESH_METHODS, SHAPE, results_of, shows
 from tapegrad.transform.verifier.operands import SOME, operands
 from tapegrad.transform.verifier.outcomes import Outcomes
 from tapegrad.transform.verifier.tape import mentions
@@ -99,7 +99,7 @@ class Walk(Outcomes):
         if isinstance(node, ast.Call):
             module = module_call(node)
             if module is not None:
-                if module[1] not in VIEWS or not node.args:
+                if not node.args or not shows(module[1], node):
                     return None
                 base, name, more = self.handle(node.args[0]), module[1], node.args[1:]
             elif isinstance(node.func, ast.Attribute):
