@@ -13,7 +13,7 @@ from tapegrad.kernels.llvm.pipeline import Checked
 from tapegrad.pickling import has_name
 from tapegrad.transform import composed, derivatives, frozen, user_rules
 from tapegrad.transform.base import Recording, forget_effects
-from tapegrad.transform.functions import register
+from tapegrad.transform.functions import dotted_name, register
 from tapegrad.transform.kinds import is_dispatcher
 
 
@@ -217,6 +217,11 @@ def njit(function: Any = None, *, verify: bool | None = None, **options: Any) ->
         raise TypeError(
             f"tapegrad.njit: expected a function, got {type(function).__name__}; signatures are "
             "not taken, types are those of the first call"
+        )
+    if dotted := dotted_name(function):
+        raise TypeError(
+            f"tapegrad.njit: tg.{dotted} is a function of tapegrad, which compiled functions may "
+            f"call; compile a function of your own, such as lambda *args: tg.{dotted}(*args)"
         )
     if numba.config.DISABLE_JIT:  # numba.njit returns the function itself, too
         return function

@@ -13,7 +13,7 @@ from numba.core.errors import TypingError
 from numba.core.types import Array, NoneType, Omitted
 from numba.extending import overload
 
-from tapegrad.eager.numeric import PUBLIC
+from tapegrad.eager.numeric import NAMESPACES, PUBLIC
 from tapegrad.imports import whole_imports
 from tapegrad.kernels import codegen, native
 from tapegrad.ops import elementwise, piecewise, special  # noqa: F401 (declare the ops)
@@ -62,6 +62,21 @@ def register() -> None:
     """Let numba compile calls of the package's own functions: ``tapegrad.sigmoid(x)``."""
     with whole_imports():  # numba would know half of them after an interrupt
         _register()
+
+
+@functools.cache
+def _names() -> dict[types.FunctionType, str]:
+    return {
+        function: f"{namespace}.{name}" if namespace else name
+        for namespace, functions in NAMESPACES.items()
+        for name, function in functions.items()
+        if isinstance(function, types.FunctionType)
+    }
+
+
+def dotted_name(function: types.FunctionType) -> str:
+    """Return the name of a numeric function in the package, "" for other functions."""
+    return _names().get(function, "")
 
 
 def _register() -> None:

@@ -28,6 +28,16 @@ FIRST = HEADER.count("\n")  # the line before the body
 # name: (body, line of the body that is shown, words of the message)
 REFUSED = {
     "dict": ("d = {1: x}\nreturn d[1]", 1, ["dicts", "arrays"]),
+    "write to np.where of numbers": (
+        "s = np.where(x > 0.0, x, 0.3)\ns[()] = x * x\nreturn s",
+        2,
+        ["np.where", "s = x"],
+    ),
+    "constant write to np.where of numbers": (
+        "s = np.where(x > 0.0, x, 0.3)\ns[()] = 2.0\nreturn s * x",
+        2,
+        ["np.where", "s = x"],
+    ),
     "set": ("d = {x, 2 * x}\nreturn x", 1, ["sets", "arrays"]),
     "list of arrays": ("d = [a, 2 * a]\nreturn d[1][0]", 1, ["lists", "arrays"]),
     "dict comprehension": ("d = {k: x for k in range(3)}\nreturn d[0]", 1, ["dicts", "arrays"]),
@@ -176,3 +186,9 @@ def test_a_refusal_does_not_spoil_what_follows():
         "    return x * x\n"
     )
     assert tg.grad(f)(3.0, A) == 6.0
+
+
+@pytest.mark.parametrize("function", [tg.sigmoid, tg.sum, tg.linalg.solve, tg.special.erf])
+def test_functions_of_the_package_are_not_compiled_by_themselves(function):
+    with pytest.raises(TypeError, match=rf"njit: tg\.[a-z.]*{function.__name__} is a function of"):
+        tg.njit(function)

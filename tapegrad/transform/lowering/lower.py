@@ -351,6 +351,11 @@ class Lowering:
         self.loaded.clear()
         array = self.value(name(store.array))
         assert isinstance(array, ast.Name)
+        if isinstance(self.type_of(array), types.Number):
+            raise self.refuse(
+                "cannot differentiate a write to what np.where of numbers returns, an array without "
+                "axes; write s = x for s[()] = x"
+            )
         value = self.value(store.value)
         if isinstance(value, Structure):
             value = self.literal(value)
