@@ -353,8 +353,8 @@ class Lowering:
         assert isinstance(array, ast.Name)
         if isinstance(self.type_of(array), types.Number):
             raise self.refuse(
-                "cannot differentiate a write to what np.where of numbers returns, an array without "
-                "axes; write s = x for s[()] = x"
+                "cannot differentiate a write to what np.where of numbers returns, an array "
+                "without axes; write s = x for s[()] = x"
             )
         value = self.value(store.value)
         if isinstance(value, Structure):
