@@ -80,7 +80,7 @@ def apply_composite(
         (first, x), *others = given.arguments.items()
         axis, keepdims = given.arguments["axis"], given.arguments.get("keepdims", False)
         is_alone = is_at(x, level) and innermost([value for _, value in others]) is not level
-        if is_alone and (axis is not None or not keepdims):
+        if is_alone and (not keepdims if axis is None else x.ndim):
             held = flattened(x._value) if axis is None else x._value
             shifted = 1 if axis is None else _like(axis, shifted_axes(axis, held))
             given.arguments |= {first: held, "axis": shifted}
@@ -119,7 +119,10 @@ def apply_passive(
         )
     x = args[0]._value
     ndim = x.ndim - 1
-    axis = args[1] if len(args) > 1 else kwargs.pop("axis", parameters["axis"].default)
+    axis = args[1] if len(args) > 1 else kwargs.get("axis", parameters["axis"].default)
+    if axis is not None and not ndim:  # an axis that items do not have
+        return call_one_by_one(function, name, args, kwargs, level)
+    kwargs.pop("axis", None)
     if axis is not None:
         found = function(x, axis=_like(axis, shifted_axes(axis, x)), **kwargs)
     else:

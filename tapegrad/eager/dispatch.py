@@ -357,6 +357,8 @@ def _note_view(result: Tensor, source: Tensor, op: View, parameters: dict[str, A
 
 def apply_opaque(op: ArrayOp, bound: dict[str, Any]) -> Any:
     """Compute an op that has Python rules, given all its arguments by name, and record it."""
+    if op.of_list and isinstance(bound[op.arguments[0]], (Tensor, np.ndarray)):
+        bound[op.arguments[0]] = [*bound[op.arguments[0]]]  # its rows
     for name in op.arguments:
         value = bound[name]
         if type(value) is not Tensor:

@@ -37,7 +37,7 @@ from tapegrad.eager.tensor import (
     origin_of,
     wrap,
 )
-from tapegrad.eager.values import as_array_without_axes
+from tapegrad.eager.values import as_array_without_axes, selects
 from tapegrad.ops import indexing, piecewise
 from tapegrad.ops.batching import place_of_batch, shifted_index
 from tapegrad.ops.composite import Composite
@@ -341,7 +341,7 @@ def _assign_batched(target: Tensor, index: Any, value: Any) -> None:
 
 
 def unwrap_index(index: Any) -> Any:
-    """Return an index with arrays in place of tensors and sequences."""
+    """Return an index with arrays and integers in place of tensors and sequences."""
     if type(index) is tuple:
         return tuple(map(_unwrap_part, index))
     return _unwrap_part(index)
@@ -351,7 +351,7 @@ def _unwrap_part(part: Any) -> Any:
     if type(part) is int or type(part) is slice:
         return part
     if isinstance(part, Tensor):
-        return part._a
+        return part.item() if selects(part) else part._a
     refuse_masked(part)
     if isinstance(part, (list, tuple)):
         found = np.array(part)
@@ -368,8 +368,8 @@ def read_item(source: Tensor, index: Any) -> Tensor:
         if MODE.special and holds_batched((index,)):
             return batched_indices.read_item(source, index)
         index = unwrap_index(index)
-        if has_values(source):
-            index = with_numbers(index)
+        if not has_values(source):
+            index = _with_integers(index)
     if indexing.is_basic(index):
         found = apply_view(getitem, source, {"index": index})
         if found.shape or traced_calls.ends_in_array(index):
@@ -391,11 +391,12 @@ def item_of(view: Tensor) -> Tensor:
     return item
 
 
-def with_numbers(index: Any) -> Any:
-    """Return an index with numbers for arrays without axes, as NumPy's results are."""
+def _with_integers(index: Any) -> Any:
+    """Return an index with integers for arrays without axes, as PyTorch takes them."""
     if type(index) is tuple:
-        return tuple(map(with_numbers, index))
-    return index[()] if is_array(index) and not index.shape and index.dtype.kind in "iu" else index
+        return tuple(map(_with_integers, index))
+    is_integer = is_array(index) and not index.shape and index.dtype.kind in "iu"
+    return index.item() if is_integer else index
 
 
 def _copy_of(target: Tensor) -> Tensor:

@@ -27,6 +27,8 @@ class Node:
         The other arguments, by name.
     shape, dtype
         Those of the value; () and None for what has several results, which are nodes themselves.
+    results
+        The number of these, if a function of NumPy's names returned them; 0 otherwise.
     like
         An array with the layout of the value when recorded; None afterwards, but for constants.
     is_unset
@@ -36,7 +38,8 @@ class Node:
     """
 
     __slots__ = (
-        "args", "compute", "dtype", "is_unset", "like", "name", "op", "parameters", "shape",
+        "args", "compute", "dtype", "is_unset", "like", "name", "op", "parameters", "results",
+        "shape",
     )  # fmt: skip
 
     def __init__(
@@ -58,6 +61,7 @@ class Node:
         self.dtype: Any = None
         self.like: Any = example
         self.is_unset = is_unset
+        self.results = 0
         if not isinstance(example, tuple):
             self.shape, self.dtype = example.shape, example.dtype
 
@@ -67,6 +71,12 @@ class Node:
         if self.is_unset:
             _set_elements(self)
         return self.like
+
+    @property
+    def decides_by_values(self) -> bool:
+        """Whether its shape may depend on values; it is computed even if nothing reads it."""
+        whole = self.args[0] if self.name == "item" else self
+        return isinstance(whole.compute, OfTensors)
 
     def inputs(self) -> list[Node]:
         """Return the nodes that it is computed from."""
@@ -164,7 +174,10 @@ def copy_with_layout(array: np.ndarray, like: np.ndarray) -> np.ndarray:
 
 
 class OfTensors:
-    """A function that consists of ops: they are recorded, and differentiated, on tensors."""
+    """A function that decides by values, called on tensors: its ops are recorded, if it has any.
+
+    What it returned for the values of the recording may be of another shape for others.
+    """
 
     __slots__ = ("function",)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,7 @@ PASSIVE = [
     "less_equal", "logical_and", "logical_not", "logical_or", "logical_xor", "nonzero", "not_equal",
     "searchsorted", "signbit",
 ]  # fmt: skip
+SHAPED_BY_VALUES = ("nonzero",)  # those whose results have other shapes for other values
 
 
 def wrap_result(result: Any, *operands: Any) -> Any:
@@ -176,12 +178,23 @@ def _passive_function(name: str, module: Any = np) -> Callable[..., Any]:
             return apply_passive(name, compute, function, [*map(operand, args)], kwargs)
         if MODE.special and MODE.thread.trace is not None:
             if holds_traced((*args, *kwargs.values())):
-                return call(name, compute, args, kwargs)
+                decides = name in SHAPED_BY_VALUES
+                return call(name, OfTensors(function) if decides else compute, args, kwargs)
         found = compute(*map(unwrap, args), **{k: unwrap(v) for k, v in kwargs.items()})
         return wrap_result(found, *args, *kwargs.values())
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"{module.__name__}.{name} on tensors; the result is not differentiable."
+    return function
+
+
+def _frequencies(name: str) -> Callable[..., Any]:
+    of_size = _passive_function(name, np.fft)
+
+    @functools.wraps(of_size)
+    def function(n: Any, d: Any = 1.0, **kwargs: Any) -> Any:
+        return of_size(index(n), d, **kwargs)
+
     return function
 
 
@@ -292,7 +305,7 @@ def _named(functions: dict[str, Callable[..., Any]]) -> dict[str, dict[str, Call
         for dotted in declaration.names:
             namespace, _, name = dotted.rpartition(".")
             found.setdefault(namespace, {})[name] = functions[declared]
-    found["fft"] |= {name: _passive_function(name, np.fft) for name in ("fftfreq", "rfftfreq")}
+    found["fft"] |= {name: _frequencies(name) for name in ("fftfreq", "rfftfreq")}
     return found
 
 

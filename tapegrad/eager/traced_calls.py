@@ -27,6 +27,7 @@ from tapegrad.eager.traced import (
     recorded,
     stopped,
 )
+from tapegrad.eager.values import selects
 from tapegrad.ops import indexing, products, shape
 from tapegrad.ops.array_kinds import Opaque
 from tapegrad.ops.kinds import Broadcasting, SweptOp
@@ -133,6 +134,7 @@ class Step(NamedTuple):
         if are_known(args):
             return [Node("constant", example) for example in examples]
         whole = trace.add(Node(self.name, (), args, self.parameters, self.op, self.compute))
+        whole.results = len(examples)
         return [
             trace.add(Node("item", example, (whole,), {"number": number}))
             for number, example in enumerate(examples)
@@ -348,8 +350,8 @@ def read_item(source: Any, index: Any) -> Any:
         return _marked(result)
     if not any(np.shape(part) for part in places if part is not None):
         numbers = [part for part in _parts(index) if type(part) is Traced]
-        is_view = all(_is_number(trace.node_of(part)) for part in numbers)
-        shown = ShownAs(again, written) if is_view else ShownAs(_refuse_stale, None)
+        shown = ShownAs(again, written) if all(map(selects, numbers)) else None
+        shown = shown or ShownAs(_refuse_stale, None)
         _set_base(result, source, x, shown)
     return _marked(result)
 
@@ -357,18 +359,6 @@ def read_item(source: Any, index: Any) -> Any:
 def ends_in_array(index: Any) -> bool:
     """Whether an index shows an array without axes rather than an item: ``x[0, ...]``."""
     return index is Ellipsis or (type(index) is tuple and any(part is Ellipsis for part in index))
-
-
-def _is_number(node: Node) -> bool:
-    """Whether a value is a Python number op by op; it is a 0-d tensor otherwise.
-
-    NumPy copies what it finds at an index that is an array.
-    """
-    if node.name == "input":
-        return bool(node.parameters.get("is_number"))
-    if node.name not in ("add", "subtract", "multiply", "negative", "positive"):
-        return False
-    return all(isinstance(arg, int) or _is_number(arg) for arg in node.args)
 
 
 def assigned(trace: Trace, x: Node, value: Any, index: Any) -> Node:

@@ -36,6 +36,17 @@ def is_number(target: Tensor) -> bool:
     return not any(known is not None and known.is_array for known in (meta, base))
 
 
+def selects(index: Any) -> bool:
+    """Whether an index is a tensor that selects as an integer does: what it finds is a view.
+
+    NumPy's numbers do, and in PyTorch all tensors without axes; NumPy copies what it finds at
+    arrays without axes.
+    """
+    if not isinstance(index, Tensor) or index.shape or index.dtype.kind not in "iu":
+        return False
+    return not has_values(index) or is_number(index)
+
+
 def as_array_without_axes(result: Any) -> Any:
     """Return a result; note that NumPy has an array in place of it even if it has no axes."""
     if isinstance(result, Tensor) and is_value(result):

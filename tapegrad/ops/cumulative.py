@@ -40,9 +40,10 @@ def _(g, x_shape, axis):
 
 @cumsum.batching
 def _(x, axis):
-    if axis is None:
+    axes = (1,) if axis is None else shifted_axes(axis, x)
+    if axis is None or not axes:  # items without axes are like those with one element
         return cumsum(flattened(x), 1)
-    return cumsum(x, *shifted_axes(axis, x))
+    return cumsum(x, *axes)
 
 
 @public(method=True)

@@ -9,6 +9,7 @@ al., "On evaluating higher-order derivatives of the QR decomposition" (2012), an
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import numpy as np
@@ -297,8 +298,10 @@ def _(t, z, x):
 @composite
 def matrix_power(x, n):
     """Integer power of square matrices."""
-    if not isinstance(n, (int, np.integer)):
-        raise TypeError(f"matrix_power: exponent {n!r} must be an integer")
+    try:
+        n = operator.index(n)
+    except TypeError:
+        raise TypeError(f"matrix_power: exponent {n!r} must be an integer") from None
     if n < 0:
         x, n = inv(x), -n
     if n == 0:

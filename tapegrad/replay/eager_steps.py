@@ -15,6 +15,7 @@ from tapegrad.eager.modes import MODE
 from tapegrad.eager.nodes import Body, Node, OfTensors, replaced
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor, wrap
+from tapegrad.eager.traced import NotRecordedError
 from tapegrad.utils.scan import checkpoint_scan
 
 Run = Callable[[Body, Sequence[Any]], list[Any]]
@@ -31,7 +32,29 @@ def computed(node: Node, values: dict[Node, Any], run: Run) -> list[Any]:
         The values of the nodes that it is computed from: tensors, arrays and numbers.
     run
         Runs a body of a loop, branch or derivative for some arguments.
+
+    Raises
+    ------
+    NotRecordedError
+        If it is not of the recorded shape, because a function decides by values.
     """
+    found = _computed(node, values, run)
+    if node.dtype is not None:
+        return [as_recorded(node, found[0])]
+    if node.results not in (0, len(found)):
+        raise NotRecordedError(f"how many arrays {node.name} returns depends on values")
+    return found
+
+
+def as_recorded(node: Node, value: Any) -> Any:
+    """Return a value; raise an error if it is not of the shape for which the rest was recorded."""
+    if getattr(value, "shape", ()) != node.shape:
+        name = node.args[0].name if node.name == "item" else node.name
+        raise NotRecordedError(f"the shape of what {name} returns depends on values")
+    return value
+
+
+def _computed(node: Node, values: dict[Node, Any], run: Run) -> list[Any]:
     args = replaced(node.args, values)
     if node.name in _BLOCKS:
         return _BLOCKS[node.name](node, args, run)

@@ -113,8 +113,10 @@ def is_outer_power(node: Node) -> bool:
     return x.shape == (node.shape[0], 1) and y.shape in (node.shape[1:], (1, node.shape[1]))
 
 
-def check_dtype(node: Node) -> None:
-    """Raise if compiled code computes values of a dtype differently from NumPy."""
+def check_compiled(node: Node) -> None:
+    """Raise if compiled code does not compute a value, or differently from NumPy for its dtype."""
+    if node.decides_by_values:
+        raise NotRecordedError(f"{node.name} decides by values")
     if node.dtype is None:
         return
     if node.dtype not in (*FLOATS, INTEGER, BOOLEAN):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tapegrad.eager.nodes import Body, Node
-from tapegrad.replay.eager_steps import computed
+from tapegrad.replay.eager_steps import as_recorded, computed
 from tapegrad.replay.program import Program
 
 
@@ -43,7 +43,7 @@ class OpByOp:
 
         for node in program.nodes:
             if node.name == "item":
-                values[node] = values[node.args[0]][node.parameters["number"]]
+                values[node] = as_recorded(node, values[node.args[0]][node.parameters["number"]])
             else:
                 found = computed(node, values, run)
                 values[node] = found[0] if node.dtype is not None else found

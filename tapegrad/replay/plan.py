@@ -20,7 +20,7 @@ from tapegrad.eager.nodes import Body, Node, bodies_of, copied
 from tapegrad.eager.tensor import wrap
 from tapegrad.eager.traced import NotRecordedError
 from tapegrad.replay.compiled import Region
-from tapegrad.replay.eager_steps import computed
+from tapegrad.replay.eager_steps import as_recorded, computed
 from tapegrad.replay.forms import BLOCKS, Form, form_of
 from tapegrad.replay.op_by_op import OpByOp
 from tapegrad.replay.program import Program
@@ -92,7 +92,7 @@ class EagerStep:
         if self.node.dtype is not None:
             values[self.node] = found[0]
         for part in self.parts:
-            values[part] = found[part.parameters["number"]]
+            values[part] = as_recorded(part, found[part.parameters["number"]])
 
     def _plan_of(self, body: Body) -> Plan:
         if body not in self._plans:

@@ -85,7 +85,7 @@ def simplified(
         if first is not node:
             same[node] = first
     outputs = [replaced(node, same) for node in outputs]
-    effects = [node for node in nodes if node.name == "callback"]
+    effects = [node for node in nodes if node.name == "callback" or node.decides_by_values]
     live = _reached([*outputs, *effects])
     nodes = [node for node in nodes if node in live and node not in same]
     bodies = [body for node in nodes for body in bodies_of(node)]

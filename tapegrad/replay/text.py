@@ -16,7 +16,7 @@ from tapegrad.replay.forms import (
     FLOATS,
     INTEGER,
     Form,
-    check_dtype,
+    check_compiled,
     form_of,
     kind_of,
     number,
@@ -138,7 +138,7 @@ class Text:
         for node in program.constants:
             self.names[node] = self.constant(node.example)
         for node in (*program.inputs, *program.constants, *program.nodes):
-            check_dtype(node)
+            check_compiled(node)
             self.forms[node] = form_of(node)
         self.reads.update(program.outputs)
         self.reads.update(read for node in program.nodes for read in node.inputs())

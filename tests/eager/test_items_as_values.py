@@ -547,3 +547,47 @@ def test_zeros_become_what_is_written_to_them(value):
     kept = z[0]
     kept *= 2.0
     assert z[0].item() == 2.0
+
+
+INDICES = {
+    "argmin": lambda v: np.argmin(v[:, 0]),
+    "sum with a number": lambda v: np.argmin(v[:, 0]) + 1,
+    "one of two": lambda v: (slice(None), np.argmin(v[0])),
+    "number": lambda v: np.int64(1),
+    "array without axes": lambda v: np.array(1),
+}
+
+
+@pytest.mark.parametrize("name", INDICES)
+def test_what_is_found_at_a_computed_integer_is_a_view(name):
+    """NumPy's numbers select a view, its arrays without axes a copy; PyTorch's tensors a view."""
+
+    def f(x):
+        v = x * 1.0
+        row = v[INDICES[name](v)]
+        row *= 2.0
+        return v
+
+    def loss(x):
+        return (f(x) * x).sum()
+
+    x = np.array([[3.0, 1.0], [1.0, 2.0], [2.0, 0.5]])
+    expected, slope = f(x), 2.0 * f(x)
+    assert (name == "array without axes") == np.array_equal(expected, x)
+    np.testing.assert_array_equal(tg.jit(f)(x), expected)
+    np.testing.assert_array_equal(tg.grad(loss)(x), slope)
+    np.testing.assert_array_equal(tg.grad(tg.jit(loss))(x), slope)
+    if name != "array without axes":
+        for function in (f, tg.jit(f)):
+            np.testing.assert_array_equal(function(tg.tensor(x)).numpy(), expected)
+
+
+def test_what_is_found_at_a_tensor_without_axes_is_a_view():
+    x, i = tg.tensor([[3.0, 1.0], [1.0, 2.0]], requires_grad=True), tg.tensor(1)
+    v = x * 1.0
+    assert v[i]._is_view()
+    v[i].mul_(3.0)
+    v[:, i] += 1.0
+    v.sum().backward()
+    np.testing.assert_array_equal(v.detach().numpy(), [[3.0, 2.0], [3.0, 7.0]])
+    np.testing.assert_array_equal(x.grad.numpy(), [[1.0, 1.0], [3.0, 3.0]])

@@ -156,3 +156,19 @@ def test_second_arguments_in_recorded_functions(name):
 
     found = tg.grad(tg.jit(loss))(POINT)
     np.testing.assert_allclose(found, tg.grad(loss)(POINT), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["concatenate", "stack", "vstack", "hstack", "dstack"])
+def test_one_array_is_the_list_of_its_rows(name):
+    function, x = getattr(tg, name), np.arange(8.0).reshape(2, 2, 2)
+    items = np.stack([function(tg.tensor(item)).numpy() for item in x])
+    np.testing.assert_array_equal(items[0], getattr(np, name)(list(x[0])))
+    np.testing.assert_array_equal(tg.vmap(function)(x), items)
+    np.testing.assert_array_equal(tg.jit(function)(x[0]), items[0])
+    weights = np.arange(float(items[0].size)).reshape(items[0].shape)
+    slope = tg.grad(lambda x: tg.sum(function(list(x)) * weights))(x[0])
+    for loss in (
+        lambda x: tg.sum(function(x) * weights),
+        tg.jit(lambda x: (function(x) * weights).sum()),
+    ):
+        np.testing.assert_array_equal(tg.grad(loss)(x[0]), slope)

@@ -810,3 +810,21 @@ def test_modes_that_outlive_a_batch():
     (x * x).sum().backward()
     check(x.grad, 2.0 * X)
     check(tg.grad(lambda a: tg.sum(a * a))(X), 2.0 * X)
+
+
+@pytest.mark.filterwarnings("ignore:vmap:UserWarning")
+@pytest.mark.parametrize("axis", [0, -1, None])
+@pytest.mark.parametrize(
+    "name",
+    ["sum", "max", "cumsum", "cumprod", "any", "argmax", "argsort", "count_nonzero", "nansum"],
+)
+def test_axes_of_items_without_axes(name, axis):
+    """NumPy has an axis 0 there, in reductions and cumulative sums; it is not that of the batch."""
+    function = getattr(tg, name)
+    x = np.array([1.0, 0.0, 4.0])
+    expected = np.stack([np.asarray(function(tg.tensor(item), axis=axis)) for item in x])
+    check(tg.vmap(lambda item: function(item, axis=axis))(x), expected)
+    if name in ("sum", "max", "cumsum", "cumprod", "nansum"):
+        check(
+            tg.grad(lambda x: tg.sum(tg.vmap(lambda q: function(q, axis=axis))(x)))(x), np.ones(3)
+        )

@@ -90,11 +90,15 @@ def result_of(dispatcher, kinds):
 
 
 @contextlib.contextmanager
-def types_only():
+def types_only(small_blocks=True):
     """Let numba find the types of what functions return without compiling them.
 
-    numba's own functions are not compiled either, unless they are called by code that is.
+    numba's own functions are not compiled either, unless they are called by code that is. Blocks of
+    loops are as small as the programs of tests, so that all loops that may have them do.
     """
+    small = (
+        {"WIDTH": 3, "SHORT": 1, "LEAST_GAIN": -1000} if small_blocks else {"WIDTH": sizes.WIDTH}
+    )
     template, compiled = Dispatcher.get_call_template, Dispatcher.get_overload
     compile_block, compiling = ObjModeLiftedWith.compile, 0
 
@@ -157,8 +161,7 @@ def types_only():
         return inferred[key][0]
 
     with (
-        # blocks as small as those of programs, in all loops that may have them
-        mock.patch.multiple(sizes, WIDTH=3, SHORT=1, LEAST_GAIN=-1000),
+        mock.patch.multiple(sizes, **small),
         mock.patch.object(program, "infer", infer),
         mock.patch.object(composed, "result_kind", result_kind),
         mock.patch.object(derivative_calls, "result_kind", result_kind),
