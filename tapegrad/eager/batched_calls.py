@@ -89,8 +89,8 @@ def apply_composite(
 
 
 def _like(axis: Any, axes: tuple[int, ...]) -> Any:
-    """Return axes in the form in which they were given, a tuple or one number."""
-    return axes if isinstance(axis, tuple) else axes[0]
+    """Return axes in the form in which they were given, several or one number."""
+    return axes if isinstance(axis, (tuple, list)) else axes[0]
 
 
 # -- functions without derivatives ----------------------------------------------------------------

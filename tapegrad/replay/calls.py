@@ -20,6 +20,7 @@ from tapegrad.replay.forms import (
     kind_of,
     literal,
     number,
+    other_shape,
     place_of_item,
     place_on_diagonal,
     public_name,
@@ -134,6 +135,15 @@ def write_call(text: Text, node: Node) -> None:
         args = [_argument(text, arg) for arg in node.args]
         options = [f"{key}={literal(value)}" for key, value in node.parameters.items()]
         text.line(f"{name} = tg.{public_name(node)}({', '.join([*args, *options])})")
+        if node.decides_by_values and node.shape:
+            _check_shape(text, node, name)
+
+
+def _check_shape(text: Text, node: Node, name: str) -> None:
+    """Write what raises if an array is not of the shape for which the rest is written."""
+    differs = [f"{name}.shape[{axis}] != {size}" for axis, size in enumerate(node.shape)]
+    with text.inside(f"if {' or '.join(differs)}:"):
+        text.line(f"raise OtherShapeError({other_shape(node)!r})")
 
 
 def write_several(text: Text, node: Node, results: list[Node]) -> None:

@@ -17,7 +17,7 @@ from tapegrad.eager.saved_values import check_savable
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.forks import process_lock
 from tapegrad.kernels import native
-from tapegrad.replay.forms import FLOATS
+from tapegrad.replay.forms import FLOATS, OtherShapeError
 from tapegrad.replay.helpers import checked_index, checked_indices, largest
 from tapegrad.replay.program import Program, depending
 from tapegrad.replay.writer import Writer
@@ -58,6 +58,8 @@ class Region:
         That function, of tensors and arrays.
     value
         The same of arrays alone, compiled with vector math.
+    decides_by_values
+        Whether it raises `OtherShapeError` if values lead to other shapes than the recorded ones.
     scalar
         The type of its result if that is one number, None otherwise.
     """
@@ -70,6 +72,7 @@ class Region:
         self.loops = writer.text.nests
         self.nest_of = writer.text.nest_of
         self.constants = writer.text.constants
+        self.decides_by_values = program.decides_by_values()
         self.function = compiled_text(self.text)
         self.value = value_of(self.function)
         self.scalar: Any = None
@@ -197,6 +200,7 @@ def compiled_text(text: str) -> Any:
             module = types.ModuleType("tapegrad_generated_recording")
             module.__dict__.update(
                 compiled=_compiled,
+                OtherShapeError=OtherShapeError,
                 math=math,
                 np=np,
                 scalar_ops=scalar_ops,

@@ -15,7 +15,7 @@ from tapegrad.eager.modes import MODE
 from tapegrad.eager.nodes import Body, Node, OfTensors, replaced
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor, wrap
-from tapegrad.eager.traced import NotRecordedError
+from tapegrad.replay.forms import OtherShapeError, other_shape
 from tapegrad.utils.scan import checkpoint_scan
 
 Run = Callable[[Body, Sequence[Any]], list[Any]]
@@ -35,22 +35,21 @@ def computed(node: Node, values: dict[Node, Any], run: Run) -> list[Any]:
 
     Raises
     ------
-    NotRecordedError
+    OtherShapeError
         If it is not of the recorded shape, because a function decides by values.
     """
     found = _computed(node, values, run)
     if node.dtype is not None:
         return [as_recorded(node, found[0])]
     if node.results not in (0, len(found)):
-        raise NotRecordedError(f"how many arrays {node.name} returns depends on values")
+        raise OtherShapeError(f"how many arrays {node.name} returns depends on values")
     return found
 
 
 def as_recorded(node: Node, value: Any) -> Any:
     """Return a value; raise an error if it is not of the shape for which the rest was recorded."""
     if getattr(value, "shape", ()) != node.shape:
-        name = node.args[0].name if node.name == "item" else node.name
-        raise NotRecordedError(f"the shape of what {name} returns depends on values")
+        raise OtherShapeError(other_shape(node))
     return value
 
 

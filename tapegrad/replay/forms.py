@@ -113,11 +113,21 @@ def is_outer_power(node: Node) -> bool:
     return x.shape == (node.shape[0], 1) and y.shape in (node.shape[1:], (1, node.shape[1]))
 
 
+class OtherShapeError(Exception):
+    """A value has another shape than when it was recorded, so that the function runs op by op."""
+
+
+def other_shape(node: Node) -> str:
+    """Return why the function runs op by op if a value has another shape than when recorded."""
+    name = node.args[0].name if node.name == "item" else node.name
+    return f"the shape of what {name} returns depends on values"
+
+
 def check_compiled(node: Node) -> None:
     """Raise if compiled code does not compute a value, or differently from NumPy for its dtype."""
-    if node.decides_by_values:
-        raise NotRecordedError(f"{node.name} decides by values")
     if node.dtype is None:
+        if node.decides_by_values:
+            raise NotRecordedError(f"{node.name} has several results and decides by values")
         return
     if node.dtype not in (*FLOATS, INTEGER, BOOLEAN):
         raise NotRecordedError(f"{node.name} has dtype {node.dtype}")

@@ -25,6 +25,7 @@ from tapegrad.replay.arguments import Arguments
 from tapegrad.replay.compiled import as_given, as_tensors, is_tracked
 from tapegrad.replay.direct import DirectCall
 from tapegrad.replay.drawing import drawn
+from tapegrad.replay.forms import OtherShapeError
 from tapegrad.replay.guards import guard_of
 from tapegrad.replay.plan import Plan
 from tapegrad.replay.program import key_of
@@ -114,6 +115,8 @@ class JittedFunction:
         recorded = self._known[arguments.key]
         region = recorded.region
         if region is None or recorded.captured or len(self._direct) == _MANY_CALLS:
+            return None
+        if region.decides_by_values:  # it may turn out that the function runs op by op
             return None
         guard = guard_of(args, kwargs, self.static_argnums, self.static_argnames)
         if guard is None:
@@ -229,7 +232,7 @@ class JittedFunction:
                 return otherwise(*args, **kwargs)
             try:
                 value, found = derivative(*map(as_given, arguments.leaves), *region.constants)
-            except (TransformError, NumbaError) as error:
+            except (TransformError, NumbaError, OtherShapeError) as error:
                 recorded.run_op_by_op(f"its gradient: {error}")
                 return otherwise(*args, **kwargs)
             if (call := call or self._note_direct(args, kwargs, arguments)) is not None:

@@ -51,6 +51,12 @@ class Program:
         read = [*outputs, *(node for own in nodes for node in own.inputs())]
         self.constants = [node for node in dict.fromkeys(read) if node.name == "constant"]
 
+    def decides_by_values(self) -> bool:
+        """Whether some shapes depend on values."""
+        return any(node.decides_by_values for node in self.nodes) or any(
+            program.decides_by_values() for program in self.bodies.values()
+        )
+
 
 def simplified(
     recorded: list[Node],

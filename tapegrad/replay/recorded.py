@@ -27,7 +27,7 @@ from tapegrad.pytrees import Build, tree
 from tapegrad.replay.arguments import Arguments
 from tapegrad.replay.compiled import Region, is_tracked
 from tapegrad.replay.derivatives import spelt_out
-from tapegrad.replay.forms import FLOATS
+from tapegrad.replay.forms import FLOATS, OtherShapeError
 from tapegrad.replay.on_device import DevicePlan
 from tapegrad.replay.plan import Plan
 from tapegrad.replay.program import simplified
@@ -198,7 +198,7 @@ class Recorded:
             return None
         try:
             return self.plan.gradient(arguments.leaves, places, with_value)
-        except NotRecordedError as error:
+        except (NotRecordedError, OtherShapeError) as error:
             self.run_op_by_op(str(error))
             return None
 
@@ -219,7 +219,7 @@ class Recorded:
         if self.plan is not None:
             try:
                 values = self.plan.run([*arguments.leaves, *self._parameters])
-            except (TransformError, NotRecordedError) as error:
+            except (TransformError, NotRecordedError, OtherShapeError) as error:
                 self.run_op_by_op(str(error))
             except (NumbaError, ImportError) as error:  # linear algebra needs SciPy
                 lines = [line.strip() for line in str(error).splitlines() if line.strip()]
