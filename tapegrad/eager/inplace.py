@@ -353,7 +353,7 @@ def _unwrap_part(part: Any) -> Any:
     if isinstance(part, Tensor):
         return part.item() if selects(part) else part._a
     refuse_masked(part)
-    if isinstance(part, (list, tuple)):
+    if isinstance(part, (list, tuple, range)):
         found = np.array(part)
         return found if found.size else found.astype(np.intp)
     return part

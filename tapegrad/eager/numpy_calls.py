@@ -195,7 +195,12 @@ def _with_options(
         if (name, key) not in _LAST_STEPS:
             way_out = _WAYS_OUT.get(key, "")
             raise TypeError(f"numpy.{name} of a tensor has no argument {key!r}{way_out}")
-    result = in_order(x, more["shape"], order, name) if order != "C" else ours(x, **more)
+    if initial is not None and neutral is None and 0 in shape_of(x):  # there is no largest one
+        result, initial = FUNCTIONS["sum"](x, **more) + initial, None
+    elif order != "C":
+        result = in_order(x, more["shape"], order, name)
+    else:
+        result = ours(x, **more)
     if counted is not None:
         result = result / counted
     if initial is not None:

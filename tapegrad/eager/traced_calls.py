@@ -315,7 +315,7 @@ def _shown(step: Step, args: tuple[Any, ...], number: int) -> ShownAs:
             return _view_of(shape.reshape, view, shape=shown)
         axes = parameters.get("axes")
         if axes is not None:
-            axes = tuple(int(k) for k in np.argsort([a % len(shown) for a in axes]))
+            axes = tuple(np.argsort(shape.permutation_of(axes, len(shown))).tolist())
         return _view_of(step.op, view, **({"axes": axes} if "axes" in parameters else {}))
 
     can_write = step.op in (shape.getitem, shape.reshape, shape.transpose, _matrix_transpose)

@@ -27,7 +27,8 @@ def _matmul(x, y):
         return _outer_products(x, y)
     if x.shape[0] == y.shape[0] > 1:
         if y.strides[0] == 0 and x.strides[0] != 0:  # all items times one matrix
-            return np.matmul(x.reshape(-1, x.shape[-1]), y[0]).reshape(*x.shape[:2], -1)
+            rows = x.reshape(x.shape[0] * x.shape[1], x.shape[2])
+            return np.matmul(rows, y[0]).reshape(*x.shape[:2], y.shape[2])
         if x.strides[0] == 0 and y.strides[0] != 0 and y.shape[-1] == 1:  # one matrix times vectors
             return np.matmul(y[..., 0], x[0].T)[..., None]
     return np.matmul(x, y)

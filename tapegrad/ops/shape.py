@@ -63,19 +63,22 @@ def transpose(x, axes=None):
     return np.transpose(x, axes)
 
 
+def permutation_of(axes: Any, ndim: int) -> tuple[int, ...]:
+    """Return the axes that `transpose` is given as non-negative numbers."""
+    return (*range(ndim),)[::-1] if axes is None else normalize_axes(axes, ndim)
+
+
 @transpose.transposes
 def _(g, x_shape, axes):
     inverse = None
     if axes is not None:
-        inverse = tuple(np.argsort([a % len(x_shape) for a in axes]).tolist())
+        inverse = tuple(np.argsort(permutation_of(axes, len(x_shape))).tolist())
     return transpose(g, inverse)
 
 
 @transpose.shifts
 def _(x_shape, axes):
-    ndim = len(x_shape)
-    axes = range(ndim)[::-1] if axes is None else normalize_axes(tuple(axes), ndim)
-    return {"axes": (0, *(a + 1 for a in axes))}
+    return {"axes": (0, *(a + 1 for a in permutation_of(axes, len(x_shape))))}
 
 
 @public("matrix_transpose", "linalg.matrix_transpose")

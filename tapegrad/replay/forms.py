@@ -13,6 +13,7 @@ from tapegrad.eager.numeric import PASSIVE
 from tapegrad.eager.traced import NotRecordedError
 from tapegrad.ops.kinds import Elementwise
 from tapegrad.ops.op import normalize_axes
+from tapegrad.ops.shape import permutation_of
 
 FLOAT, SINGLE = np.dtype(np.float64), np.dtype(np.float32)
 INTEGER, BOOLEAN = np.dtype(np.int64), np.dtype(np.bool_)
@@ -288,9 +289,8 @@ def is_transpose(node: Node) -> bool:
     if node.name != "transpose" or len(node.shape) < 2:
         return False
     first = range(len(node.shape))
-    axes = node.parameters["axes"]
-    order = [*reversed(first)] if axes is None else [axis % len(first) for axis in axes]
-    return order == [*first[:-2], first[-1], first[-2]]
+    order = permutation_of(node.parameters["axes"], len(first))
+    return order == (*first[:-2], first[-1], first[-2])
 
 
 def place_in_base(node: Node, index: list[str]) -> list[Any]:
@@ -300,8 +300,7 @@ def place_in_base(node: Node, index: list[str]) -> list[Any]:
     """
     shape = node.args[0].shape
     if node.name == "transpose":
-        axes = node.parameters["axes"]
-        order = [*range(len(shape))][::-1] if axes is None else [a % len(shape) for a in axes]
+        order = permutation_of(node.parameters["axes"], len(shape))
         return [index[order.index(k)] for k in range(len(shape))]
     if node.name == "matrix_transpose":
         return [*index[:-2], index[-1], index[-2]]

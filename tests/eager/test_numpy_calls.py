@@ -185,3 +185,16 @@ def test_parts_of_numbers():
 def test_what_is_refused_is_named(call, text):
     with pytest.raises((TypeError, ValueError), match=text):
         call(tg.tensor(X, requires_grad=True))
+
+
+@pytest.mark.parametrize("name", ["max", "min", "amax"])
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((0,), None), ((0, 3), 0), ((0, 3), 1), ((2, 0), (0, 1)), ((2, 3), 1)]
+)
+def test_initial_of_what_may_be_empty(name, shape, axis):
+    function, x, initial = getattr(np, name), np.ones(shape), tg.tensor(0.3, requires_grad=True)
+    found = function(tg.tensor(x), axis=axis, initial=initial, keepdims=True)
+    expected = function(x, axis=axis, initial=0.3, keepdims=True)
+    np.testing.assert_array_equal(found.detach().numpy(), expected)
+    found.sum().backward()
+    assert initial.grad.item() == np.sum(expected == 0.3)

@@ -437,3 +437,37 @@ def test_first_calls_from_several_threads():
     for thread in threads:
         thread.join()
     assert found == {n: float(n) for n in range(3, 7)}
+
+
+# -- arguments in other forms ----------------------------------------------------------------------
+
+FORMS = {
+    "transpose by a number": lambda x: np.transpose(x, -1) * x,
+    "method transpose by a number": lambda x: x.transpose(0) * x,
+    "index by a range": lambda x: x[range(2)] * 2.0,
+    "assignment by a range": lambda x: tg.concatenate((x, x))[range(1, 3)],
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_arguments_in_other_forms(name):
+    f, x = FORMS[name], np.array([0.5, -1.5, 2.0])
+    expected = (
+        f(x) if name.startswith(("transpose", "method", "index")) else f(tg.tensor(x)).numpy()
+    )
+    np.testing.assert_array_equal(tg.jit(f)(x), expected)
+    np.testing.assert_array_equal(tg.vmap(f)(x[None])[0], expected)
+
+    def loss(x):
+        return tg.sum(f(x) ** 2)
+
+    slope = tg.grad(loss)(x)
+    np.testing.assert_allclose(tg.grad(tg.jit(loss))(x), slope)
+    np.testing.assert_allclose(tg.vmap(tg.grad(loss))(x[None])[0], slope)
+    product = tg.hvp(loss)(x, x)
+    np.testing.assert_allclose(tg.jit(tg.hvp(loss))(x, x), product)
+
+
+def test_products_of_empty_items():
+    found = tg.vmap(lambda a, b: a @ b)(np.ones((3, 0)), np.ones((3, 0, 3)))
+    np.testing.assert_array_equal(found, np.zeros((3, 3)))
