@@ -13,10 +13,11 @@ from typing import Any
 from tapegrad.transform.codegen.instance import Instance
 from tapegrad.transform.codegen.pullback import write_segment_pullback
 from tapegrad.transform.codegen.split import Variant, seed_name
+from tapegrad.transform.codegen.stores import copy_of
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.ir import FunctionIR, unused
 from tapegrad.transform.kinds import copy_kind, is_array
-from tapegrad.transform.printer import Writer, show_result
+from tapegrad.transform.printer import Writer, show, show_result
 from tapegrad.transform.runtime import kind_name
 
 
@@ -89,7 +90,7 @@ def _forward(
     writer.open(f"def {variant.forward_name}({', '.join([*function.params, *tape])}):")
     push = "tape, top = runtime.push_array(tape, top, {0}, {1})"
     for array, copied in copies.items():
-        writer(f"{copied} = np.copy({array})")
+        writer(f"{copied} = {show(copy_of(array, function.types[array]))}")
         writer(push.format(copied, kept_types[copied]))
     found = show_result(function)
     call = f"{function.name}({', '.join(function.params)})"

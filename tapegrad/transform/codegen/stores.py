@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from typing import Any
 
 from numba.core import types
 
@@ -67,7 +68,7 @@ class Copies:
         while target in state.types:
             number += 1
             target = f"{array}_kept_{number}"
-        call = ast.Call(name("np.copy"), [name(array)], [])
+        call = copy_of(array, state.types[array])
         made = Let(target, call, statement.line, rules.Passive(False))
         state.types[target] = copy_kind(state.types[array])
         state.region.scope.own.add(target)
@@ -81,6 +82,17 @@ class Copies:
         if not is_live and not state.writes.may_change(array, following):
             state.kept_elements[target] = array  # at the end of the block
         return target
+
+
+def copy_of(array: str, kind: Any) -> ast.Call:
+    """Return the expression of a copy of an array, of that type.
+
+    numba's `np.copy` of a name that is in Fortran order first, and in C order in a later iteration,
+    is of neither order; the method makes copies in C order.
+    """
+    if kind.layout == "A":
+        return ast.Call(ast.Attribute(name(array), "copy", ast.Load()), [], [])
+    return ast.Call(name("np.copy"), [name(array)], [])
 
 
 class Stores:

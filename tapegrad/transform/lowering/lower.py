@@ -43,7 +43,7 @@ from tapegrad.transform.lowering.computed_calls import note_computed
 from tapegrad.transform.lowering.merging import ZEROS, check_merge, check_same, converted_at_end
 from tapegrad.transform.lowering.narrow import refuse_narrow
 from tapegrad.transform.lowering.partners import add_partners
-from tapegrad.transform.lowering.same_values import INPLACE_CALLS, SameValues
+from tapegrad.transform.lowering.same_values import INPLACE_CALLS, SameValues, kind_of_operation
 from tapegrad.transform.lowering.stand_ins import has_stand_in
 from tapegrad.transform.lowering.subscripts import taken_apart
 from tapegrad.transform.rules import base as rules
@@ -68,6 +68,7 @@ class Lowering:
         self.statics: dict[str, Any] = {}
         self.line = function.source.tree.lineno
         self.inplaces: list[tuple[str, str, int]] = []
+        self.chosen_numbers: set[str] = set()  # by np.where, of which numba makes arrays
         self.views: dict[str, str] = {}  # subscripts that made views, by the names of the views
         # names of values by the expressions that compute them, and those of elements of arrays,
         # until an array is written
@@ -261,6 +262,12 @@ class Lowering:
             target = self.fresh("nothing")
             self.types[target] = types.Array(kind.dtype, kind.ndim, "C")
             self.block.append(Let(target, call, self.line, rules.Alloc(arguments)))
+            if kind.layout == "F" and kind.ndim > 1:
+                turned = self.fresh("nothing")
+                self.types[turned] = kind.copy(readonly=False)
+                view = ast.Attribute(name(target), "T", ast.Load())
+                self.block.append(Let(turned, view, self.line, rules.View(target)))
+                return name(turned)
             return name(target)
         if like := member_like(kind, self.function.statics):
             return self.value(name(like))
@@ -396,6 +403,7 @@ class Lowering:
             elif found != kind.dtype:
                 return None
         self.types[let.target] = kind.dtype
+        self.chosen_numbers.add(let.target)
         return If(condition, [], [], [Phi(let.target, *values)], let.line)
 
     def literal(self, value: Structure) -> ast.Name:
@@ -563,6 +571,6 @@ class Lowering:
             self.block.append(Store(old.id, index, value, op, let.line))
             return
         result = self.fresh("t")
-        self.types[result] = types.Array(kind.dtype, kind.ndim, "C")
+        self.types[result] = kind_of_operation(node, tuple(map(self.type_of, (old, value))))
         self.let(Let(result, ast.BinOp(old, node, value), let.line))
         self.block.append(Store(old.id, index, name(result), "", let.line, kind.ndim))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ast
+import operator
 from typing import Any
+
+from numba.core.registry import cpu_target
 
 from tapegrad.transform.frontend.normalize import INPLACE, OPERATORS
 from tapegrad.transform.ir import Atom, Block, If, Let, Loop, Statement, walk
@@ -11,6 +14,13 @@ from tapegrad.transform.kinds import is_array
 
 # calls that change their first argument if it is an array, and return it, such as x += y
 INPLACE_CALLS = {f"operator.{INPLACE[text]}": kind() for kind, text in OPERATORS.items()}
+
+
+def kind_of_operation(operation: ast.operator, kinds: tuple[Any, ...]) -> Any:
+    """Return the type that numba has for an operation on arrays, from those of the operands."""
+    inplace = INPLACE[OPERATORS[type(operation)]]
+    function = getattr(operator, f"__{inplace[1:]}__")
+    return cpu_target.typing_context.resolve_function_type(function, kinds, {}).return_type
 
 
 class SameValues:

@@ -29,8 +29,11 @@ def zeros_of(lowering: Lowerer, expr: ast.expr) -> ast.expr:
 def of_numbers(lowering: Lowerer, expr: ast.expr) -> ast.expr:
     """Return an elementwise operation on the elements of arrays without axes, as numba has it.
 
-    Other expressions are returned as they are.
+    The sum of one element, its mean and so on are the element. Other expressions are returned as
+    they are.
     """
+    if (array := _reduced(lowering, expr)) is not None:
+        return element(lowering, array) if has_none(lowering, array) else array
     if isinstance(expr, ast.BinOp):
         operands: list[ast.expr] = [expr.left, expr.right]
     elif isinstance(expr, ast.UnaryOp):
@@ -51,6 +54,33 @@ def of_numbers(lowering: Lowerer, expr: ast.expr) -> ast.expr:
             return elements.get(node.id, node)
 
     return Replace().visit(expr)
+
+
+_REDUCTIONS = (
+    *(np.sum, np.mean, np.prod, np.max, np.amax, np.min, np.amin, np.median),
+    *(np.nansum, np.nanmean, np.nanprod, np.nanmax, np.nanmin, np.nanmedian),
+)
+
+
+def _reduced(lowering: Lowerer, expr: ast.expr) -> ast.expr | None:
+    """Return the array without axes, or the number in its place, that is all that is reduced."""
+    if not isinstance(expr, ast.Call) or expr.keywords:
+        return None
+    of = expr.args[0] if len(expr.args) == 1 else None
+    if isinstance(expr.func, ast.Attribute):
+        if expr.args or expr.func.attr not in ("sum", "mean", "prod", "max", "min"):
+            return None
+        of = expr.func.value
+    elif not any(lowering.statics.get(expr.func.id) is f for f in _REDUCTIONS):
+        return None
+    if of is None or not (has_none(lowering, of) or is_chosen(lowering, of)):
+        return None
+    return of
+
+
+def is_chosen(lowering: Lowerer, atom: ast.expr | None) -> bool:
+    """Whether an atom is a number that np.where chose, of which numba makes an array."""
+    return isinstance(atom, ast.Name) and atom.id in lowering.chosen_numbers
 
 
 def has_none(lowering: Lowerer, atom: ast.expr) -> bool:

@@ -193,6 +193,7 @@ class Lowerer(Protocol):
     block: Block
     parts: dict[str, Any]  # atoms and structures that replace names
     known: dict[str, str]  # names of values by the expressions that compute them
+    chosen_numbers: set[str]  # by np.where, of which numba makes arrays
     call: ast.Call | None  # the call that is lowered, with its original names
     line: int
 

@@ -252,7 +252,7 @@ def _(call: Request, a: Any) -> Any:
         return call.view(a)
     if call.type(a).layout == "A":
         return Contiguous(a, call.text, call.lowering)
-    return call.copied(a, "runtime.in_c_order(a)")
+    return call.written_as("runtime.in_c_order(a)", a, call.linear(a))
 
 
 @understands("asfortranarray")
@@ -264,4 +264,4 @@ def _(call: Request, a: Any) -> Any:
         return call.view(a)
     if kind.layout == "A":
         return Contiguous(a, call.text, call.lowering)
-    return call.copied(a, "runtime.in_fortran_order(a)")
+    return call.written_as("runtime.in_fortran_order(a)", a, call.linear(a))

@@ -198,6 +198,14 @@ def taken(bar, chosen, clear):
     """
     where = chosen.ravel()
     found = np.zeros(where.size, bar.dtype)
+    if bar.ndim == 1:
+        for k in range(where.size - 1, -1, -1):
+            found[k] = bar[where[k]]
+            bar[where[k]] = 0.0
+        if not clear:
+            for k in range(where.size):
+                bar[where[k]] += found[k]
+        return found.reshape(chosen.shape)
     for k in range(where.size - 1, -1, -1):
         found[k] = bar.flat[where[k]]
         bar.flat[where[k]] = 0.0

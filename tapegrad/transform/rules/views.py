@@ -87,7 +87,9 @@ def _(call: Request, a: Any, shape: Any) -> Any:
 def _(call: Request, a: Any) -> Any:
     if not call.ndim(a):
         return None
-    return call.view(a) if call.type(a).layout == "C" else call.whole("flatten")
+    if call.type(a).layout == "C":
+        return call.view(a)
+    return call.written_as("a.flatten()", a, call.whole("flatten"))
 
 
 @derivative
