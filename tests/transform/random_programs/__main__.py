@@ -41,6 +41,9 @@ def parsed():
     parser.add_argument(
         "--compiled", type=int, default=20, help="of so many programs one is compiled; 0: none"
     )
+    parser.add_argument(
+        "--typed", type=int, default=4, help="of so many that Python runs, numba finds types in one"
+    )
     parser.add_argument("--forward", type=int, default=2, help="of so many, one has forward mode")
     parser.add_argument("--second", type=int, default=12, help="of so many, one has second order")
     parser.add_argument(
@@ -86,6 +89,7 @@ def judge(options, seed):
         compiled=compiled,
         forward=bool(options.forward) and seed % options.forward == 0,
         cross=bool(options.cross) and seed % options.cross == 0,
+        typed=bool(options.typed) and seed % options.typed == 1,
     )
     return Result(outcome, text, program.shapes, compiled)
 

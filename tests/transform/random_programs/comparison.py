@@ -10,12 +10,13 @@ import sys
 import tempfile
 import traceback
 
+import numba
 import numpy as np
 from numba.core.errors import NumbaError
 
 import tapegrad as tg
 
-from .interpret import Interpreter, types_only
+from .interpret import Interpreter, result_type, types_only
 from .reference import Reference, Unsmooth
 
 NUMBERS = itertools.count()
@@ -73,11 +74,14 @@ class Comparison:
     program : Program
     compiled : bool
         Compile the derivatives; else the generated code is run by Python.
+    typed : bool
+        Have numba find the types of what is run by Python.
     """
 
-    def __init__(self, program, compiled=True):
+    def __init__(self, program, compiled=True, typed=False):
         self.program = program
         self.compiled = compiled
+        self.typed = typed
         self.reference = Reference(program.source)
         self.exact, self.close = (1e-5, 1e-3) if program.single else (1e-9, 1e-6)
 
@@ -101,7 +105,18 @@ class Comparison:
         return load(self.program.source).f
 
     def usable(self, derivative):
-        return derivative if self.compiled else Interpreter().function(derivative)
+        if self.compiled:
+            return derivative
+        interpreter = Interpreter()
+        run = interpreter.function(derivative)
+
+        def typed(*args):
+            found = run(*args)
+            kinds = tuple(map(numba.typeof, args))
+            result_type(interpreter.entry(derivative, kinds).py_func, kinds)
+            return found
+
+        return typed if self.typed else run
 
     def typing(self):
         """What holds while derivatives are made."""
@@ -208,7 +223,9 @@ class Comparison:
         return "unsmooth", ""
 
 
-def outcome_of(program, second=False, compiled=True, forward=True, sure=True, cross=False):
+def outcome_of(
+    program, second=False, compiled=True, forward=True, sure=True, cross=False, typed=False
+):
     """What became of a program, in a word, and in full where it failed.
 
     "right", "refused", "unsmooth" (differences cannot judge it), "different" (numba and Python
@@ -219,7 +236,7 @@ def outcome_of(program, second=False, compiled=True, forward=True, sure=True, cr
     both are right.
     """
     try:
-        comparison = Comparison(program, compiled)
+        comparison = Comparison(program, compiled, typed)
         points = comparison.smooth()
     except Exception:
         return "invalid", traceback.format_exc()

@@ -160,6 +160,7 @@ STAND_INS = [
     (runtime.on_stack, lambda shape: np.full(shape, np.nan)),
     (runtime.give_scratch, give_scratch),
     (runtime.assign, np.copyto),
+    (runtime.duplicate, lambda x: np.array(x, order="C")),  # of elements that are side by side
     (runtime.clear, lambda array: array.fill(0.0)),
     (runtime.push_array, push),
     (runtime.push_tangent, push),
