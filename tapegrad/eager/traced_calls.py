@@ -392,9 +392,9 @@ def index_of(trace: Trace, shape: tuple[int, ...], index: Any) -> Any:
 
 
 def _known_part(part: Any) -> Any:
-    """Return a part of an index with an array in place of a list."""
+    """Return a part of an index with an array in place of a sequence."""
     part = known(part, "an index")
-    if type(part) is not list:
+    if type(part) not in (list, tuple, range):
         return part
     array = np.asarray(part)
     return array if array.size else array.astype(np.intp)

@@ -199,9 +199,15 @@ def _logsumexp(node: Node) -> list[Node]:
 def _finite_max(node: Node) -> list[Node]:
     """Return the values of the largest elements, and 0 for those that are not finite."""
     named = {"axis": axes_of(node), "keepdims": node.parameters["keepdims"]}
-    top = Node("top", _of(node.shape, node.dtype), node.args, named)
-    finite = Node("isfinite", _of(node.shape, BOOLEAN), (top,))
+    top = Node("top", _of(node.shape, node.dtype), node.args, named, None, _top)
+    finite = Node("isfinite", _of(node.shape, BOOLEAN), (top,), {}, None, np.isfinite)
     return [top, finite, _mapped("where", node.shape, finite, top, 0.0)]
+
+
+def _top(x: np.ndarray, axis: tuple[int, ...], keepdims: bool) -> np.ndarray:
+    """Return the largest elements, -inf if there is none; nan is left out (as `largest`)."""
+    found: np.ndarray = np.fmax.reduce(x, axis=axis, keepdims=keepdims, initial=-np.inf)
+    return found
 
 
 def _euclidean_norm(node: Node) -> list[Node]:
@@ -210,7 +216,7 @@ def _euclidean_norm(node: Node) -> list[Node]:
     named = {"axis": axes_of(node), "keepdims": node.parameters["keepdims"]}
     square = _mapped("square", x.shape, x)
     total = Node("sum", _of(node.shape, x.dtype), (square,), named, TABLE["sum"])
-    is_zero = Node("equal", _of(node.shape, BOOLEAN), (total, 0.0))
+    is_zero = Node("equal", _of(node.shape, BOOLEAN), (total, 0.0), {}, None, np.equal)
     positive = _mapped("where", node.shape, is_zero, 1.0, total)
     root = _mapped("sqrt", node.shape, positive)
     return [

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 from interpreted import assert_equal, interpret
+from numba.core.errors import NumbaError
 
 import tapegrad as tg
+from tapegrad.replay.compiled import Region
 
 RNG = np.random.default_rng(0)
 FACTORS = [
@@ -478,3 +480,25 @@ def test_integers_of_more_than_64_bits():
     x = np.array([1, -2, 3])
     assert_equal(tg.jit(f)(x), f(tg.tensor(x)).numpy())
     assert "64 bits" in tg.jit(f).inspect(x)
+
+
+@pytest.mark.parametrize("what", ["logsumexp", "softmax", "norm"])
+def test_parts_that_numba_does_not_compile_run_op_by_op(what, monkeypatch):
+    """What recorded ops become in compiled code, such as largest elements, has a form for that."""
+    functions = {
+        "logsumexp": lambda x: tg.logsumexp(x, axis=-1),
+        "softmax": lambda x: tg.special.softmax(x, axis=0)[0],
+        "norm": lambda x: tg.linalg.norm(x, axis=1),
+    }
+
+    def f(x):
+        return tg.sum(functions[what](x)) * tg.sum(abs(tg.fft.fft(x, axis=0)))
+
+    def refuse(self, leaves):
+        raise NumbaError("not compiled")
+
+    x = RNG.normal(size=(3, 4))
+    expected, slope = f(tg.tensor(x)).numpy(), tg.grad(f)(x)
+    monkeypatch.setattr(Region, "__call__", refuse)
+    np.testing.assert_allclose(tg.jit(f)(x), expected, rtol=1e-12)
+    np.testing.assert_allclose(tg.grad(tg.jit(f))(x), slope, rtol=1e-10)

@@ -445,6 +445,7 @@ FORMS = {
     "transpose by a number": lambda x: np.transpose(x, -1) * x,
     "method transpose by a number": lambda x: x.transpose(0) * x,
     "index by a range": lambda x: x[range(2)] * 2.0,
+    "index by a tuple": lambda x: (x[:, None] * 2.0)[(0, 2), ..., (0,)],
     "assignment by a range": lambda x: tg.concatenate((x, x))[range(1, 3)],
 }
 
@@ -453,7 +454,7 @@ FORMS = {
 def test_arguments_in_other_forms(name):
     f, x = FORMS[name], np.array([0.5, -1.5, 2.0])
     expected = (
-        f(x) if name.startswith(("transpose", "method", "index")) else f(tg.tensor(x)).numpy()
+        f(x) if name.startswith(("transpose", "method", "index by")) else f(tg.tensor(x)).numpy()
     )
     np.testing.assert_array_equal(tg.jit(f)(x), expected)
     np.testing.assert_array_equal(tg.vmap(f)(x[None])[0], expected)
