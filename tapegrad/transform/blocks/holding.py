@@ -9,11 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tapegrad.transform.facts import NEW_METHODS
 from tapegrad.transform.independence.uses import READING, TAPE, Facts
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.syntax import PURE, subtree
 from tapegrad.transform.verifier.code import leaves
-from tapegrad.transform.verifier.memory import FRESH_METHODS, SHAPE, VIEWS
+from tapegrad.transform.verifier.memory import SHAPE, VIEWS
 
 _NEW = READING | {"array", "dot", "empty", "full", "full_like", "ones", "vdot", "zeros"}
 _PASSING = frozenset(["enumerate", "list", "reversed", "tuple", "zip"])
@@ -245,7 +246,7 @@ class Flow:
             held: set[int] = set().union(*found.results)
             return set().union(*map(self.holders, _taken(node, held)))
         if isinstance(node.func, ast.Attribute) and module not in ("runtime", "arrays"):
-            is_new = name in FRESH_METHODS and self.is_part(node.func.value)
+            is_new = name in NEW_METHODS and self.is_part(node.func.value)
             return set() if is_new else everything | self.holders(node.func.value)
         return everything
 
@@ -262,7 +263,7 @@ class Flow:
         if (found := self._known(node)) is not None:
             self.kept.update(*map(self.holders, _taken(node, found.kept)))
         elif isinstance(node.func, ast.Attribute):
-            is_known = name in FRESH_METHODS | VIEWS | _IN_PLACE
+            is_known = name in NEW_METHODS | VIEWS | _IN_PLACE
             if not is_known or not self.is_part(node.func.value):
                 self.kept.update(*map(self.holders, arguments))
         elif name not in PURE | _PASSING and not all(map(self._is_plain, arguments)):

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tapegrad.transform import facts
 from tapegrad.transform.blocks.holding import Flow
 from tapegrad.transform.blocks.making import is_plain_array, made
 from tapegrad.transform.frontend.liveness import assigned, live, used
@@ -33,7 +34,7 @@ from tapegrad.transform.printer import is_parallel
 from tapegrad.transform.syntax import may_leave, subtree
 from tapegrad.transform.verifier.code import leaves
 
-_WITHOUT_DATA = ("np.empty", "np.empty_like", "np.zeros", "np.zeros_like")
+_WITHOUT_DATA = tuple(f"np.{name}" for name in facts.MADE & facts.OF_SHAPES)
 
 
 @dataclass

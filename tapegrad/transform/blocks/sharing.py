@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import ast
 
+from tapegrad.transform import facts
 from tapegrad.transform.frontend.liveness import assigned
 from tapegrad.transform.syntax import subtree
 from tapegrad.transform.verifier.code import paired
 
-_NEW = frozenset(
-    [
-        *("np.copy", "np.empty", "np.empty_like", "np.full", "np.full_like", "np.ones"),
-        *("np.ones_like", "np.zeros", "np.zeros_like"),
-    ]
-)
+_NEW = frozenset(f"np.{name}" for name in facts.MADE)
 # parts of the tape, which is no array of the user
 _KEPT = ("runtime.pop_elements(", "runtime.pop_owned_elements(")
 _PARTS = ("runtime.owned_row(", "runtime.row(", *_KEPT)

@@ -14,6 +14,7 @@ from typing import Any
 from numba.core import types
 
 from tapegrad.transform.errors import TransformError
+from tapegrad.transform.facts import NEW_METHODS
 from tapegrad.transform.ir import (
     Block,
     Effect,
@@ -179,14 +180,11 @@ def written(statement: Statement) -> list[str]:
     return statement.rule.written() if isinstance(statement, Let) else []
 
 
-_NEW = ("copy", "flatten", "astype", "sum", "cumsum", "argsort", "nonzero")  # methods
-
-
 def is_new(let: Let) -> bool:
     """Whether an operation on arrays without derivative allocates a new array."""
     expr = let.expr
     if isinstance(expr, ast.Call) and isinstance(expr.func, ast.Attribute):
-        return expr.func.attr in _NEW
+        return expr.func.attr in NEW_METHODS
     return isinstance(expr, (ast.BinOp, ast.UnaryOp, ast.Compare))
 
 

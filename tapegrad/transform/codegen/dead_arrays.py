@@ -10,9 +10,10 @@ import ast
 from collections import Counter
 from typing import Any
 
+from tapegrad.transform import facts
 from tapegrad.transform.syntax import subtree
 
-_NEW = ("np.zeros_like", "np.zeros", "np.empty_like", "np.empty")
+_NEW = tuple(f"np.{name}" for name in facts.MADE & facts.OF_SHAPES)
 _PAIR = ["value", "dots"]
 
 

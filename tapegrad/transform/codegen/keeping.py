@@ -12,6 +12,7 @@ from tapegrad.transform.codegen.analysis import Scope
 from tapegrad.transform.codegen.read_often import ReadOften
 from tapegrad.transform.codegen.reverse_state import ReverseState
 from tapegrad.transform.codegen.shadows import Shadows
+from tapegrad.transform.facts import SHAPE_ATTRIBUTES
 from tapegrad.transform.frontend.constants import member_like
 from tapegrad.transform.ir import (
     Block,
@@ -538,7 +539,7 @@ def parts_of(kind: Any) -> dict[str, Any]:
     return {}
 
 
-_ELEMENT_FREE = ("shape", "size", "ndim", "itemsize", "nbytes", "strides", "T")
+_ELEMENT_FREE = SHAPE_ATTRIBUTES | {"T"}
 
 
 def _may_change(kind: Any) -> bool:

@@ -15,20 +15,14 @@ from typing import Any
 import numpy as np
 from numba.core import types
 
+from tapegrad.transform.facts import NEW_METHODS
 from tapegrad.transform.independence.sums import pairs
 from tapegrad.transform.kinds import holds_array, is_array, is_complex
 from tapegrad.transform.printer import PARALLEL
 from tapegrad.transform.rules.array_specs import FUNCTIONS
 from tapegrad.transform.syntax import PURE, subtree
 from tapegrad.transform.verifier.code import leaves
-from tapegrad.transform.verifier.memory import (
-    FRESH_METHODS,
-    NUMBER_CALLS,
-    SHAPE,
-    SHAPE_CALLS,
-    VIEWS,
-    added_to,
-)
+from tapegrad.transform.verifier.memory import NUMBER_CALLS, SHAPE, SHAPE_CALLS, VIEWS, added_to
 
 READ, ADD, STORE = "read", "add", "store"
 # functions of NumPy that only read their arguments, besides its ufuncs: those that have a rule
@@ -298,7 +292,7 @@ class Uses:
             found = self.effects_of(name)
             effects = None if found is None else found.on_arguments
         elif isinstance(node.func, ast.Attribute) and (
-            name in FRESH_METHODS or name in VIEWS or name in ("real", "imag", "type")
+            name in NEW_METHODS or name in VIEWS or name in ("real", "imag", "type")
         ):
             self.expression(node.func.value)
             effects = [READ] * len(arguments)

@@ -6,10 +6,11 @@ import ast
 
 import numpy as np
 
+from tapegrad.transform import facts
 from tapegrad.transform.ir import Carried, FunctionIR, Let, Phi, makers
 from tapegrad.transform.kinds import is_array
 
-_NEW = (np.empty, np.zeros, np.ones, np.full, np.empty_like, np.zeros_like, np.ones_like, np.copy)
+_NEW = tuple(getattr(np, name) for name in facts.MADE)
 _OUTSIDE = ""  # stands for all arrays that the function is given
 _OPERATIONS = (ast.BinOp, ast.UnaryOp)
 

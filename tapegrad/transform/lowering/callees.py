@@ -12,7 +12,7 @@ import numba
 import numpy as np
 from numba.core import types
 
-from tapegrad.transform import runtime
+from tapegrad.transform import facts, runtime
 from tapegrad.transform.declared import Declared
 from tapegrad.transform.eager_calls import call_eager
 from tapegrad.transform.errors import TransformError
@@ -308,5 +308,5 @@ def writes_argument(callee: Any, call: ast.Call) -> bool:
 
 # positions of `out`
 _OUTS = {
-    np.round: 2, np.around: 2, np.clip: 3, np.dot: 2, np.outer: 2, np.isneginf: 1, np.isposinf: 1,
-}  # fmt: skip
+    getattr(np, name): fact.out for name, fact in facts.FUNCTIONS.items() if fact.out is not None
+}

@@ -8,13 +8,16 @@ from typing import Any
 import numpy as np
 from numba.core import types
 
+from tapegrad.transform import facts
 from tapegrad.transform.ir import Carried, FunctionIR, Let, makers, names_in
 from tapegrad.transform.kinds import is_array
 
 Key = tuple[Any, ...]  # extents with equal keys are equal
 
-_SHAPED = (np.empty, np.zeros, np.ones)
-_LIKE = (np.empty_like, np.zeros_like, np.ones_like, np.copy)
+_SHAPED, _LIKE = (
+    tuple(getattr(np, name) for name in facts.functions(facts.Elements.OWN, shapes=(shape,)))
+    for shape in (facts.Shape.GIVEN, facts.Shape.LIKE)
+)
 
 
 class Extents:

@@ -14,6 +14,7 @@ from numba.core import types
 from tapegrad.ops.op import TABLE
 from tapegrad.transform import runtime
 from tapegrad.transform.eager_calls import instead_of
+from tapegrad.transform.facts import SHAPE_ATTRIBUTES
 from tapegrad.transform.ir import names_in
 from tapegrad.transform.kinds import holds_real, is_array, is_instance, is_real
 from tapegrad.transform.lowering import callees, complex_numbers
@@ -46,7 +47,6 @@ from tapegrad.transform.syntax import PURE
 from tapegrad.transform.tape_memory import buffer
 
 _VIEW_ATTRIBUTES = ("T",)
-_SHAPE_ATTRIBUTES = ("shape", "size", "ndim", "itemsize", "nbytes", "strides", "dtype")
 CONTAINED = (
     "which lists, sets, dicts and records hold without derivative (arrays and tuples have one)"
 )
@@ -127,7 +127,7 @@ def _find(lowering: Lowerer, expr: ast.expr, kind: Any) -> Rule:
         if is_array(base_kind):
             if expr.attr in _VIEW_ATTRIBUTES:
                 return View(base.id) if is_real(base_kind) else Passive(True)
-            if expr.attr in _SHAPE_ATTRIBUTES:
+            if expr.attr in SHAPE_ATTRIBUTES:
                 return Passive(True)
             if expr.attr == "real" and is_real(base_kind):
                 return View(base.id)

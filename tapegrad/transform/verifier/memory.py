@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from tapegrad.transform import facts
 from tapegrad.transform.rules import arrays
 from tapegrad.transform.verifier.code import (
     MODULES,
@@ -34,149 +35,15 @@ from tapegrad.transform.verifier.cotangents import FORWARD, Cotangents
 if TYPE_CHECKING:
     from tapegrad.transform.verifier.summaries import Summary
 
-SHAPE = frozenset(["dtype", "itemsize", "nbytes", "ndim", "shape", "size", "strides"])
-SHAPE_CALLS = frozenset(
-    [
-        "empty_like",
-        "len",
-        "ndim",
-        "numbered",
-        "ones_like",
-        "places",
-        "shape",
-        "size",
-        "unnumbered",
-        "zeros_like",
-    ]
-)
-FRESH_METHODS = frozenset(
-    [
-        "all",
-        "any",
-        "argmax",
-        "argmin",
-        "argsort",
-        "astype",
-        "clip",
-        "conj",
-        "conjugate",
-        "copy",
-        "cumprod",
-        "cumsum",
-        "dot",
-        "flatten",
-        "item",
-        "max",
-        "mean",
-        "min",
-        "nonzero",
-        "prod",
-        "repeat",
-        "round",
-        "std",
-        "sum",
-        "tolist",
-        "trace",
-        "var",
-    ]
-)
-VIEWS = frozenset(
-    [
-        "array_split",
-        "asanyarray",
-        "asarray",
-        "asarray_chkfinite",
-        "ascontiguousarray",
-        "asfortranarray",
-        "atleast_1d",
-        "atleast_2d",
-        "atleast_3d",
-        "broadcast_arrays",
-        "broadcast_to",
-        "diagonal",
-        "dsplit",
-        "expand_dims",
-        "flip",
-        "fliplr",
-        "flipud",
-        "hsplit",
-        "imag",
-        "moveaxis",
-        "nan_to_num",
-        "ravel",
-        "real",
-        "require",
-        "reshape",
-        "owned_row",
-        "rot90",
-        "row",
-        "split",
-        "squeeze",
-        "swapaxes",
-        "transpose",
-        "vsplit",
-    ]
-)
-MAKERS = frozenset(
-    [
-        "arange",
-        "argsort",
-        "array",
-        "asarray",
-        "concatenate",
-        "copy",
-        "empty",
-        "empty_like",
-        "eye",
-        "full",
-        "full_like",
-        "linspace",
-        "nonzero",
-        "ones",
-        "ones_like",
-        "where",
-        "zeros",
-        "zeros_like",
-    ]
-)
+SHAPE = facts.SHAPE_ATTRIBUTES
+SHAPE_CALLS = facts.OF_SHAPES - {"empty", "ones", "zeros"} | {
+    *("len", "numbered", "places", "unnumbered")
+}
+VIEWS = facts.VIEWS | {"owned_row", "row"}
+MAKERS = facts.functions(facts.Elements.OWN) | {"asarray"}
 # functions that return an array if this argument is one
 LIKE_ONE = {"digitize": 0, "interp": 0, "searchsorted": 1}
-_REDUCTIONS = frozenset(
-    [
-        "all",
-        "amax",
-        "amin",
-        "any",
-        "argmax",
-        "argmin",
-        "count_nonzero",
-        "det",
-        "dot",
-        "item",
-        "len",
-        "max",
-        "mean",
-        "median",
-        "min",
-        "nanargmax",
-        "nanargmin",
-        "nanmax",
-        "nanmean",
-        "nanmin",
-        "nansum",
-        "ndim",
-        "norm",
-        "prod",
-        "ptp",
-        "shape",
-        "size",
-        "std",
-        "sum",
-        "trapz",
-        "var",
-        "vdot",
-    ]
-)
+_REDUCTIONS = facts.functions(facts.Elements.NUMBER) | {"item", "len"}
 _FINDS = (("np", "nonzero"), ("np", "where"))  # tuples of arrays of positions
 _OF_NUMBERS = frozenset(["conjugate", "imag", "real"])  # complex numbers have them as well
 _ARRAY_METHODS = VIEWS | {"astype", "copy", "flatten"}
@@ -218,10 +85,10 @@ def shape_only(node: ast.AST) -> set[int]:
 
 
 def shows(function: str, call: ast.Call) -> bool:
-    """Whether a call of a NumPy function may return its argument, or a view of it."""
-    if function == "nan_to_num":  # copies unless it is told otherwise
-        return len(call.args) + len(call.keywords) > 1
-    return function in VIEWS
+    """Whether a call of a function may return its first argument, or a view of it."""
+    return function in VIEWS and (
+        function not in facts.VIEWS or facts.shows(function, len(call.args) + len(call.keywords))
+    )
 
 
 class Memory:
@@ -442,7 +309,7 @@ class Memory:
         if module is not None and not shows(module[1], node):
             return []
         if module is None and isinstance(node.func, ast.Attribute):
-            if node.func.attr in FRESH_METHODS:
+            if node.func.attr in facts.NEW_METHODS:
                 return []
             return [*self.shared(node.func.value), *(n for a in node.args for n in self.shared(a))]
         if module is None and called(node) not in _SAME and not makes_named_tuple(node):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Hashable, Iterator
 
+from tapegrad.transform.facts import NEW_METHODS
 from tapegrad.transform.verifier.code import called, leaves, module_call, names_in
 from tapegrad.transform.verifier.events import (
     Event,
@@ -18,7 +19,7 @@ from tapegrad.transform.verifier.events import (
 from tapegrad.transform.verifier.forward_names import TangentCode
 from tapegrad.transform.verifier.frames import Choices
 from tapegrad.transform.verifier.linear import ZERO, Map, negative, product, total
-from tapegrad.transform.verifier.memory import FRESH_METHODS, shape_only
+from tapegrad.transform.verifier.memory import shape_only
 from tapegrad.transform.verifier.sources import Helper, Source, Sources
 
 # functions that map zeros to zeros, with the arguments that have to be zero
@@ -31,7 +32,7 @@ _LINEAR: dict[str, Callable[[list[ast.expr]], list[ast.expr]]] = {
     "where": lambda args: args[1:],
 }
 _ZEROS = ("zeros", "zeros_like")
-_KEEP_ZEROS = FRESH_METHODS - {"argsort", "clip"}  # methods that make zeros of zeros
+_KEEP_ZEROS = NEW_METHODS - {"argsort", "clip"}  # methods that make zeros of zeros
 _NUMBERS = ("float32", "float64", "complex64", "complex128", "complex", "float")
 
 

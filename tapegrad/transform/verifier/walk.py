@@ -10,6 +10,7 @@ import ast
 from collections.abc import Hashable, Iterator
 from typing import Any
 
+from tapegrad.transform.facts import NEW_METHODS
 from tapegrad.transform.verifier.code import (
     Code,
     called,
@@ -23,7 +24,7 @@ from tapegrad.transform.verifier.code import (
 from tapegrad.transform.verifier.events import Event, Handle, Memory, Number, Operand, Value
 from tapegrad.transform.verifier.frames import MOST_TURNS, AbandonedError, Choices, Frame
 from tapegrad.transform.verifier.linear import Maps
-from tapegrad.transform.verifier.memory import FRESH_METHODS, SHAPE, results_of, shows
+from tapegrad.transform.verifier.memory import SHAPE, results_of, shows
 from tapegrad.transform.verifier.operands import SOME, operands
 from tapegrad.transform.verifier.outcomes import Outcomes
 from tapegrad.transform.verifier.tape import mentions
@@ -104,7 +105,7 @@ class Walk(Outcomes):
                 base, name, more = self.handle(node.args[0]), module[1], node.args[1:]
             elif isinstance(node.func, ast.Attribute):
                 base, name, more = self.handle(node.func.value), node.func.attr, node.args
-                if name in FRESH_METHODS:
+                if name in NEW_METHODS:
                     return None
             else:
                 return None
