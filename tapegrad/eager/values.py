@@ -21,8 +21,10 @@ def is_value(target: Tensor) -> bool:
         return False
     if type(target) is Traced:
         return not target.whole().shape
-    meta = target.meta()  # the base of what a batch holds is no array of an item
-    return type(target) is Batched or meta is None or meta.base is None or not meta.base.shape
+    meta = target.meta()
+    if type(target) is Batched:  # the base of what it holds is no array of an item
+        return meta is None or not meta.is_array
+    return meta is None or meta.base is None or not meta.base.shape
 
 
 def is_number(target: Tensor) -> bool:

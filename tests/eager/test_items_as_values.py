@@ -591,3 +591,31 @@ def test_what_is_found_at_a_tensor_without_axes_is_a_view():
     v.sum().backward()
     np.testing.assert_array_equal(v.detach().numpy(), [[3.0, 2.0], [3.0, 7.0]])
     np.testing.assert_array_equal(x.grad.numpy(), [[1.0, 1.0], [3.0, 3.0]])
+
+
+VIEWS_WITHOUT_AXES = {
+    "squeeze": lambda v: v.squeeze(),
+    "reshape": lambda v: v.reshape(()),
+    "ellipsis": lambda v: v[0, ...],
+    "transpose": lambda v: np.squeeze(v[None]).T,
+}
+
+
+@pytest.mark.parametrize("name", VIEWS_WITHOUT_AXES)
+def test_views_without_axes_are_written_in_place(name):
+    """They are arrays in NumPy, unlike items; in a batch, too."""
+
+    def f(x):
+        v = x[:1] * 1.0
+        view = VIEWS_WITHOUT_AXES[name](v)
+        view *= 3.0
+        return v
+
+    x = np.arange(1.0, 7.0).reshape(2, 3)
+    expected = np.stack([f(row) for row in x])
+    np.testing.assert_array_equal(expected, 3.0 * x[:, :1])
+    np.testing.assert_array_equal(np.stack([tg.jit(f)(row) for row in x]), expected)
+    np.testing.assert_array_equal(tg.vmap(f)(x), expected)
+    np.testing.assert_array_equal(tg.vmap(tg.jit(f))(x), expected)
+    slope = tg.vmap(tg.grad(lambda row: tg.sum(f(row))))(x)
+    np.testing.assert_array_equal(slope, [[3.0, 0.0, 0.0]] * 2)
