@@ -31,7 +31,17 @@ LAYERS = [
     ["fft", "linalg", "special"],
     [
         f"transform.{name}"
-        for name in ("errors", "kept", "kinds", "ir", "syntax", "declared", "printer", "stubs")
+        for name in (
+            "errors",
+            "facts",
+            "kept",
+            "kinds",
+            "ir",
+            "syntax",
+            "declared",
+            "printer",
+            "stubs",
+        )
     ],
     ["transform.cache"],
     ["transform.deferred", "transform.eager_calls"],

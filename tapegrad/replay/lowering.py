@@ -5,6 +5,7 @@ The loops of several values are fused, those inside of one are not.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -206,7 +207,8 @@ def _finite_max(node: Node) -> list[Node]:
 
 def _top(x: np.ndarray, axis: tuple[int, ...], keepdims: bool) -> np.ndarray:
     """Return the largest elements, -inf if there is none; nan is left out (as `largest`)."""
-    found: np.ndarray = np.fmax.reduce(x, axis=axis, keepdims=keepdims, initial=-np.inf)
+    largest: Any = functools.partial(np.fmax.reduce, initial=-np.inf)
+    found: np.ndarray = largest(x, axis=axis, keepdims=keepdims)
     return found
 
 
