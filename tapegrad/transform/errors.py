@@ -14,9 +14,23 @@ class TransformError(TypeError):
     def __init__(self, message: str, source: Any = None, line: int | None = None) -> None:
         if source is not None and line is not None:
             text = source.text_of(line)
+            message += _of_derivative(source.function)
             message = f'{message}\n  File "{source.filename}", line {line}, in {source.name}'
             message += f"\n    {text}" if text else ""
         super().__init__(message)
+
+
+def _of_derivative(function: Any) -> str:
+    """Return which function of the user a generated function is a derivative of, "" for others."""
+    derivative, _ = function.__globals__.get("_made_for", (None, None))
+    if derivative is None:
+        return ""
+    root = derivative.root.py_func
+    code = root.__code__
+    return (
+        "\n(a line of a first derivative, which is differentiated for a second derivative of)\n"
+        f'  File "{code.co_filename}", line {code.co_firstlineno}, in {root.__name__}'
+    )
 
 
 def python_list(name: str) -> str:

@@ -192,3 +192,16 @@ def test_a_refusal_does_not_spoil_what_follows():
 def test_functions_of_the_package_are_not_compiled_by_themselves(function):
     with pytest.raises(TypeError, match=rf"njit: tg\.[a-z.]*{function.__name__} is a function of"):
         tg.njit(function)
+
+
+def test_refusals_of_second_derivatives_name_the_function_of_the_user():
+    f = module(
+        "import numpy as np, tapegrad as tg\n@tg.njit\ndef f(x):\n    s = 0.0\n"
+        "    for i in range(3):\n        q = np.array([20.0, 70.0]) + i\n"
+        "        out = x * x * s + x\n        s += np.sum(np.percentile(out, q))\n"
+        "        x[i] = s\n    return s\n"
+    )
+    x = np.arange(1.0, 6.0)
+    assert tg.grad(f)(x.copy()).shape == x.shape
+    with pytest.raises(tg.TransformError, match=r"second derivative of\)\n  File .*, in f\n"):
+        tg.hvp(f)(x.copy(), x)
