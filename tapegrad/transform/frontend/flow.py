@@ -383,12 +383,10 @@ class Flow(Lists):
                     return self.let(ast.BinOp(bounds[0], ast.Add(), distance), "t")
 
                 return self.let(ast.Call(self.builtin("len"), [whole], []), "t"), element
-            if function in (np.ndindex, np.ndenumerate):
-                raise self.source.refuse(
-                    f"cannot differentiate a loop over np.{function.__name__}; nest loops over "
-                    "range",
-                    node,
-                )
+            if function in (np.ndindex, np.ndenumerate, np.nditer):
+                instead = "loop over x.flat" if function is np.nditer else "nest loops over range"
+                what = f"cannot differentiate a loop over np.{function.__name__}; {instead}"
+                raise self.source.refuse(what, node)
             if isinstance(node.func, ast.Attribute) and node.func.attr in _OF_DICTS:
                 raise self.source.refuse(NO_SEQUENCE, node)
         base = self.expression(node, env)

@@ -140,7 +140,10 @@ def _find(lowering: Lowerer, expr: ast.expr, kind: Any) -> Rule:
         if whole:
             return Held(True)
         inputs = real_names([base], lowering)
-        return Unknown(inputs, f"the attribute {expr.attr!r}") if inputs else Passive(True)
+        what = f"the attribute {expr.attr!r}"
+        if expr.attr == "flat":
+            what += " of an array that is not in C order (read x.ravel())"
+        return Unknown(inputs, what) if inputs else Passive(True)
     if isinstance(expr, ast.Name):
         return View(expr.id) if whole and real else Linear(expr, False, lowering)
     if isinstance(expr, ast.Call):
