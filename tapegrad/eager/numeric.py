@@ -63,7 +63,7 @@ PASSIVE = [
     "less_equal", "logical_and", "logical_not", "logical_or", "logical_xor", "nonzero", "not_equal",
     "searchsorted", "signbit",
 ]  # fmt: skip
-SHAPED_BY_VALUES = ("nonzero",)  # those whose results have other shapes for other values
+SHAPED_BY_VALUES = ("nonzero",)  # of these, whose results have other shapes for other values
 
 
 def wrap_result(result: Any, *operands: Any) -> Any:

@@ -129,7 +129,7 @@ def index_of_loop(lower: Any, upper: Any) -> Node:
     lower, upper
         The bounds: numbers or nodes.
     """
-    named: dict[str, Any] = {"is_number": True}
+    named: dict[str, Any] = {}
     if isinstance(lower, int) and isinstance(upper, int):
         named["range"] = (lower, upper)
     first = lower.example if isinstance(lower, Node) else lower

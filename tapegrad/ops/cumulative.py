@@ -41,7 +41,7 @@ def _(g, x_shape, axis):
 @cumsum.batching
 def _(x, axis):
     axes = (1,) if axis is None else shifted_axes(axis, x)
-    if axis is None or not axes:  # items without axes are like those with one element
+    if axis is None or not axes:  # items without axes are like those of one element
         return cumsum(flattened(x), 1)
     return cumsum(x, *axes)
 

@@ -266,9 +266,7 @@ class Recorded:
 
 def _input(leaf: Any) -> Node:
     """Return the node of an argument."""
-    is_number = isinstance(leaf, (int, np.integer))
-    example = np.array(on_host(plain(leaf)))
-    return Node("input", example, (), {"is_number": True} if is_number else {})
+    return Node("input", np.array(on_host(plain(leaf))))
 
 
 def _kind(tensor: Tensor) -> Any:

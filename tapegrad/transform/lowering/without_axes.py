@@ -7,7 +7,7 @@ import ast
 import numpy as np
 
 from tapegrad.transform.ir import Atom, Let, name
-from tapegrad.transform.kinds import is_array, is_complex
+from tapegrad.transform.kinds import is_array, is_complex, is_real
 from tapegrad.transform.rules.generators import Lowerer
 from tapegrad.transform.rules.partials import op_of
 
@@ -75,7 +75,7 @@ def _reduced(lowering: Lowerer, expr: ast.expr) -> ast.expr | None:
         return None
     if of is None or not (has_none(lowering, of) or is_chosen(lowering, of)):
         return None
-    return of
+    return of if is_real(lowering.type_of(of)) else None
 
 
 def is_chosen(lowering: Lowerer, atom: ast.expr | None) -> bool:
