@@ -350,8 +350,8 @@ def read_item(source: Any, index: Any) -> Any:
         return _marked(result)
     if not any(np.shape(part) for part in places if part is not None):
         numbers = [part for part in _parts(index) if type(part) is Traced]
-        shown = ShownAs(again, written) if all(map(selects, numbers)) else None
-        shown = shown or ShownAs(_refuse_stale, None)
+        is_view = all(map(selects, numbers))
+        shown = ShownAs(again, written) if is_view else ShownAs(_refuse_stale, None)
         _set_base(result, source, x, shown)
     return _marked(result)
 

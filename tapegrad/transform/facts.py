@@ -126,6 +126,12 @@ NEW_METHODS = frozenset(
 """Methods of arrays whose results are new arrays, or numbers."""
 
 
+def output(function: str) -> int | None:
+    """Return the position of the argument that a function writes its result to, if it is given."""
+    fact = FUNCTIONS.get(function)
+    return None if fact is None else fact.out
+
+
 def shows(function: str, arguments: int) -> bool:
     """Whether a call of a function, with so many arguments, may return a view of the first."""
     if function == "nan_to_num":  # copies unless it is told otherwise

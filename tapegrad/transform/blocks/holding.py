@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tapegrad.transform import facts
 from tapegrad.transform.facts import NEW_METHODS
 from tapegrad.transform.independence.uses import READING, TAPE, Facts
 from tapegrad.transform.kinds import is_array
@@ -237,7 +238,9 @@ class Flow:
         if module in ("np", "math", "np.linalg"):
             function = getattr(np, name, None)
             is_new = module != "np" or name in _NEW - VIEWS or isinstance(function, np.ufunc)
-            inputs = 2 if name == "dot" else getattr(function, "nin", len(arguments))
+            inputs = facts.output(name)
+            if inputs is None:
+                inputs = getattr(function, "nin", len(arguments))
             writes = any(keyword.arg == "out" for keyword in node.keywords)
             return set() if is_new and not writes and len(node.args) <= inputs else everything
         if not module and name in PURE:

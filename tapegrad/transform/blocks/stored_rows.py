@@ -23,6 +23,7 @@ from collections.abc import Iterator
 import numpy as np
 from numba.core import types
 
+from tapegrad.transform import facts
 from tapegrad.transform.blocks.holding import Flow
 from tapegrad.transform.blocks.making import MAKERS, is_plain_array
 from tapegrad.transform.blocks.rows import Rows, drop_rows, loops_with_rows
@@ -178,9 +179,9 @@ def _only_read(call: ast.Call) -> Iterator[ast.expr]:
         if changed >= 0:
             yield from (arg for place, arg in enumerate(call.args) if place != changed)
     elif module == "np" and name in READING:
-        yield from call.args
-    elif module == "np" and (name == "dot" or isinstance(getattr(np, name, None), np.ufunc)):
-        yield from call.args[: getattr(getattr(np, name), "nin", 2)]  # the next one is `out`
+        yield from call.args[: facts.output(name)]
+    elif module == "np" and isinstance(function := getattr(np, name, None), np.ufunc):
+        yield from call.args[: function.nin]  # the next one is `out`
 
 
 def _read(backward: Rows, stored: dict[str, tuple[str, Index]]) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numba.core import types
 
+from tapegrad.transform import facts
 from tapegrad.transform.facts import NEW_METHODS
 from tapegrad.transform.independence.sums import pairs
 from tapegrad.transform.kinds import holds_array, is_array, is_complex
@@ -269,7 +270,9 @@ class Uses:
                 raise UnprovedError(f"of `{ast.unparse(node)}`")
             function = getattr(np, name, None)
             is_ufunc = isinstance(function, np.ufunc) and len(node.args) <= function.nin
-            reads = is_ufunc or module in ("math", "cmath") or name in READING
+            count = facts.output(name)
+            reads = name in READING and (count is None or len(node.args) <= count)
+            reads |= is_ufunc or module in ("math", "cmath")
             reads |= name in VIEWS or all(map(self._is_number, arguments))
             reads |= module == "np.linalg" or (name in ("dot", "vdot") and len(arguments) == 2)
             if reads:

@@ -12,7 +12,8 @@ from tapegrad.transform.ir import Let, name
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.rules.array_specs import Request, declare, derivative, understands
 from tapegrad.transform.rules.base import Alloc, Linear, Passive, Rule, real_names
-from tapegrad.transform.rules.generators import ForwardCode, Generator, Lowerer, ReverseCode
+from tapegrad.transform.rules.generators import ForwardCode, Lowerer, ReverseCode
+from tapegrad.transform.rules.shown import ShownApart
 
 declare("full", "shape", "fill_value", calls=False, holomorphic=True)
 declare(
@@ -213,35 +214,18 @@ def _(call: Request, a: Any) -> Any:
     return call.linear(a) if call.ndim(a) else None
 
 
-class Contiguous(Linear):
+class Contiguous(ShownApart, Linear):
     """An array in another layout: the argument itself if that turns out to have it, or a copy.
 
     Nobody knows which before the call (``a[::k]``), so its shadow is an array of its own.
     """
 
+    instead = "it shows an array that is contiguous when it is called: use .copy() instead"
+
     def __init__(self, array: ast.Name, function: str, lowering: Lowerer) -> None:
         super().__init__(array, True, lowering)
-        self.array = array.id
-        self.function = function
-
-    def shared(self, let: Let) -> list[list[str]]:
-        """Return the names that may share elements."""
-        return [[let.target, self.array]]
-
-    def apart(self, let: Let) -> list[str]:
-        return [let.target]
-
-    def write_vjp(self, gen: ReverseCode, let: Let) -> None:
-        self._check(gen, let)
-        super().write_vjp(gen, let)
-
-    def write_jvp(self, gen: ForwardCode, let: Let) -> None:
-        self._check(gen, let)
-        super().write_jvp(gen, let)
-
-    def _check(self, gen: Generator, let: Let) -> None:
-        instead = "it shows an array that is contiguous when it is called: use .copy() instead"
-        gen.check_view([self.array], let, f"np.{self.function}", instead)
+        self.shown = [array.id]
+        self.made_by = f"np.{function}"
 
 
 @understands("ascontiguousarray")

@@ -20,7 +20,8 @@ from tapegrad.transform.rules.array_specs import (
     understands,
 )
 from tapegrad.transform.rules.base import Rule, Step, real_names
-from tapegrad.transform.rules.generators import ForwardCode, Generator, ReverseCode
+from tapegrad.transform.rules.generators import ForwardCode, Lowerer, ReverseCode
+from tapegrad.transform.rules.shown import ShownApart
 from tapegrad.transform.rules.whole import Whole
 
 declare("flatten", "a", holomorphic=True, linear=("a",), value="a.flatten()")
@@ -102,37 +103,25 @@ def item_vjp_a(a_bar, g):
     a_bar += g
 
 
-class Broadcast(Whole):
+class Broadcast(ShownApart, Whole):
     """``np.broadcast_to``: a read-only view with a separate shadow.
 
     Several of its elements may be one element of the array, so its shadow cannot be a view.
     """
 
-    def shared(self, let: Let) -> list[list[str]]:
-        """Return the names that share elements."""
-        return [[let.target, *names_in(self.operands["x"])]]
+    made_by = "np.broadcast_to"
+    instead = "add np.zeros(shape) to it where it is made"
 
-    def apart(self, let: Let) -> list[str]:
-        return [let.target]
-
-    def write_vjp(self, gen: ReverseCode, let: Let) -> None:
-        self._check(gen, let)
-        super().write_vjp(gen, let)
-
-    def write_jvp(self, gen: ForwardCode, let: Let) -> None:
-        self._check(gen, let)
-        super().write_jvp(gen, let)
-
-    def _check(self, gen: Generator, let: Let) -> None:
-        array, instead = names_in(self.operands["x"]), "add np.zeros(shape) to it where it is made"
-        gen.check_view(array, let, "np.broadcast_to", instead)
+    def __init__(self, array: ast.expr, shape: ast.expr, lowering: Lowerer) -> None:
+        super().__init__(SPECS["broadcast"], {"x": array, "shape": shape}, True, lowering)
+        self.shown = names_in(array)
 
 
 @understands("broadcast_to")
 def _(call: Request, array: Any, shape: Any) -> Any:
     if not call.ndim(array):
         return None
-    return Broadcast(SPECS["broadcast"], {"x": array, "shape": shape}, True, call.lowering)
+    return Broadcast(array, shape, call.lowering)
 
 
 @derivative

@@ -39,7 +39,8 @@ SHAPE = facts.SHAPE_ATTRIBUTES
 SHAPE_CALLS = facts.OF_SHAPES - {"empty", "ones", "zeros"} | {
     *("len", "numbered", "places", "unnumbered")
 }
-VIEWS = facts.VIEWS | {"owned_row", "row"}
+_PARTS = frozenset(["owned_row", "row"])  # functions of the tape that return parts of it
+VIEWS = facts.VIEWS | _PARTS
 MAKERS = facts.functions(facts.Elements.OWN) | {"asarray"}
 # functions that return an array if this argument is one
 LIKE_ONE = {"digitize": 0, "interp": 0, "searchsorted": 1}
@@ -86,9 +87,7 @@ def shape_only(node: ast.AST) -> set[int]:
 
 def shows(function: str, call: ast.Call) -> bool:
     """Whether a call of a function may return its first argument, or a view of it."""
-    return function in VIEWS and (
-        function not in facts.VIEWS or facts.shows(function, len(call.args) + len(call.keywords))
-    )
+    return function in _PARTS or facts.shows(function, len(call.args) + len(call.keywords))
 
 
 class Memory:
