@@ -15,9 +15,9 @@ from tapegrad.cuda import dlpack
 from tapegrad.cuda.array import HOST
 from tapegrad.eager import devices, inplace, inplace_views
 from tapegrad.eager.duals import any_dual, carry_tangent
-from tapegrad.eager.fast_path import wants_its_own
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.numeric import FUNCTIONS, REFLECTED, operator
+from tapegrad.eager.operators import wants_its_own
 from tapegrad.eager.tensor import Tensor, has_values, wrap
 from tapegrad.eager.values import is_value
 from tapegrad.eager.ways_out import no_array

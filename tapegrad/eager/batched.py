@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tapegrad.eager.modes import MODE, ModeContext
-from tapegrad.eager.tensor import Tensor, wrap
+from tapegrad.eager.tensor import Tensor, note_shared, wrap
 from tapegrad.ops.op import shape_of
 from tapegrad.ops.shape import broadcast_to, is_packed, moveaxis
 
@@ -252,7 +252,7 @@ def batched(value: Any, level: Level) -> Batched:
         return batched(batched(moveaxis(value._value, 1, 0), level), value._level)
     made = Batched()
     made._level = level
-    made._value = value if isinstance(value, Tensor) else wrap(np.asarray(value))
+    made._value = value if isinstance(value, Tensor) else note_shared(wrap(np.asarray(value)))
     return made
 
 

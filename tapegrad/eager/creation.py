@@ -16,12 +16,15 @@ from tapegrad.eager.devices import from_dlpack as from_dlpack_of_device
 from tapegrad.eager.devices import shared, to_device
 from tapegrad.eager.dispatch import holds_tracked, operand, passive, unwrap
 from tapegrad.eager.modes import MODE
+from tapegrad.eager.shared_memory import IMMUTABLE
 from tapegrad.eager.tensor import (
     NUMBERS_ONLY,
     OF_NUMBERS,
+    SHARED,
     Origin,
     Tensor,
     meta_of_result,
+    note_shared,
     origin_of,
     wrap,
 )
@@ -31,6 +34,8 @@ from tapegrad.eager.values import as_array_without_axes
 from tapegrad.ops.rearranging import rearranged
 from tapegrad.ops.shape import moveaxis
 from tapegrad.tape.avals import DIFFERENTIABLE
+
+_COPIED = IMMUTABLE | {list, tuple}  # types of which NumPy makes a new array
 
 
 def tensor(data: Any, dtype: Any = None, requires_grad: bool = False, device: Any = None) -> Tensor:
@@ -145,7 +150,8 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
         return as_tensor(made, dtype)
     if is_of_device(data):
         return as_tensor(passive(data) if type(data) is DeviceArray else shared(data), dtype)
-    return as_array_without_axes(passive(np.asarray(unwrap(data), dtype=dtype)))
+    result = passive(np.asarray(unwrap(data), dtype=dtype))
+    return as_array_without_axes(result if type(data) in _COPIED else note_shared(result))
 
 
 def asarray(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
@@ -160,8 +166,10 @@ def asarray(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
         As for `as_tensor`.
     """
     found = as_tensor(data, dtype, device)
-    if found is not data and found._meta is None and found._own is None:
+    if found is not data and found._own is None and (found._meta is None or found._meta is SHARED):
+        shares = found._meta is SHARED
         found._meta = meta_of_result(data)
+        return note_shared(found) if shares else found
     return found
 
 
@@ -192,7 +200,7 @@ def from_dlpack(source: Any) -> Tensor:
         return shared(source)
     if source.__dlpack_device__()[0] in dlpack.CUDA:
         return from_dlpack_of_device(source)
-    return passive(np.from_dlpack(source))
+    return note_shared(passive(np.from_dlpack(source)))
 
 
 # creation functions that take values, with a replacement that differentiates these

@@ -26,7 +26,8 @@ from tapegrad.eager.frames import (
 )
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.saved_values import check_savable
-from tapegrad.eager.tensor import Meta, Tensor, meta_of_result, wrap
+from tapegrad.eager.shared_memory import unshared
+from tapegrad.eager.tensor import Meta, Tensor, meta_of_result, note_shared, wrap
 from tapegrad.eager.traced import Traced, holds_traced
 from tapegrad.eager.values import as_array_without_axes, is_number
 from tapegrad.kernels.pool import pooled_if_large
@@ -194,7 +195,7 @@ def apply_view(op: View, x: Any, parameters: dict[str, Any]) -> Tensor:
     if MODE.special and MODE.thread.trace is not None and holds_traced((x, *parameters.values())):
         return traced_calls.apply(op, {"x": x, **parameters})
     if not isinstance(x, Tensor):
-        return passive(as_array(op.function(x, **parameters)), x)
+        return note_shared(passive(as_array(op.function(x, **parameters)), x))
     z = as_array(op.function(x._a, **parameters))
     result = Tensor()
     result._a = z
@@ -263,14 +264,16 @@ def _record_swept(
         else:
             if isinstance(named[name], Tensor):
                 check_savable(named[name])
-            array = as_array(unwrap(named[name]))
+            given = array = as_array(unwrap(named[name]))
             if isinstance(op, Elementwise) and name in op.truths and array.dtype != np.bool_:
                 array = array != 0
             if array.dtype == np.bool_ and array.ndim > 0:
                 # compiled code identifies the dtype object, which unpickling does not preserve
-                saved.append(array if array.dtype is _BOOL else array.astype(_BOOL))
-            else:
-                saved.append(array if array.dtype == z.dtype else array.astype(z.dtype))
+                array = array if array.dtype is _BOOL else array.astype(_BOOL)
+            elif array.dtype != z.dtype:
+                array = array.astype(z.dtype)
+            is_own = array is not given or owner_of(named[name]) is not None
+            saved.append(array if is_own else unshared(named[name], array))
     slots = [0 if owner is None else owner[OWN_SLOT] for owner in owners]
     if isinstance(op, Reduction):
         slots.append(axes_mask(parameters["axis"], unwrap(values[0]).ndim))

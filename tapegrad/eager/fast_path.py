@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import linecache
 from collections.abc import Callable
-from types import CodeType, FunctionType
+from types import CodeType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,6 +36,7 @@ from tapegrad.eager.modes import (
     MODE,
     RECORD_OP,
 )
+from tapegrad.eager.shared_memory import IMMUTABLE, unshared
 from tapegrad.eager.tensor import ARRAYS_ONLY, Tensor, meta_of_result
 from tapegrad.kernels.pool import LEAST, pooled, pooled_if_large
 from tapegrad.ops.array_kinds import ArrayOp
@@ -195,8 +196,17 @@ def general({arguments}):
         {convert}
         if {uniform}:
             aval = aval_of(z)
+            {unshared}
             {record}
     return apply_op(OP, ({arguments},), {{}})
+"""
+
+# What the user can write to through NumPy is copied.
+_UNSHARED = """
+if {test} and (
+    {n}._meta is not None if type({n}) is Tensor else type({n}) not in IMMUTABLE
+):
+    a_{n} = unshared({n}, a_{n})
 """
 
 # Inference tensors must not be saved. (Those that require grad are in `MODE.special`.)
@@ -342,6 +352,7 @@ def _execute(op: SweptOp) -> dict[str, Any]:
         "CODE_OF_NUMBERS": op.code | NUMBERS << 32,
         "FLOAT32": FLOAT32,
         "FLOAT64": FLOAT64,
+        "IMMUTABLE": IMMUTABLE,
         "MAKE_INFERENCE": MAKE_INFERENCE,
         "LARGE": AVALS.large,
         "LEAST": LEAST,
@@ -371,6 +382,7 @@ def _execute(op: SweptOp) -> dict[str, Any]:
         "is_left": refuse_masked,
         "passive": passive,
         "same_device": same_device,
+        "unshared": unshared,
         "number": number,
         "pooled": pooled,
         "pooled_if_large": pooled_if_large,
@@ -389,46 +401,6 @@ def _execute(op: SweptOp) -> dict[str, Any]:
         code = scope[name].__code__
         scope[name].__code__ = code.replace(co_name=op.name, co_qualname=op.name)
     return scope
-
-
-def operator_of(function: Any) -> Callable[..., Any]:
-    """Return the public function of a binary elementwise op as an operator.
-
-    It is the same code, but returns NotImplemented for operands that want it (`wants_its_own`).
-    """
-    scope = dict(function.__globals__)
-    scope["is_left"] = _is_left
-    for name in ("apply_op", "apply_to_duals"):
-        scope[name] = deferring(scope[name])
-    known = scope["general"]
-    scope["general"] = FunctionType(known.__code__.replace(), scope)
-    if function is known:
-        return scope["general"]
-    return FunctionType(function.__code__.replace(), scope, argdefs=function.__defaults__)
-
-
-def deferring(compute: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of an op and its two operands which may return NotImplemented."""
-
-    def computed(op: Any, operands: Any, *rest: Any) -> Any:
-        try:
-            return compute(op, operands, *rest)
-        except TypeError:
-            if wants_its_own(operands[1]):
-                return NotImplemented
-            raise
-
-    return computed
-
-
-def wants_its_own(value: Any) -> bool:
-    """Whether a second operand asks, as NumPy has it, for its own reflected operator."""
-    return getattr(type(value), "__array_ufunc__", True) is None
-
-
-def _is_left(value: Any) -> bool:
-    refuse_masked(value)
-    return wants_its_own(value)
 
 
 class _Pattern(NamedTuple):
@@ -455,6 +427,10 @@ class _Pattern(NamedTuple):
             and op.function is not None
             and op.compiled is not None,
         )
+
+    def readers(self, name: str) -> list[str]:
+        """Return the arguments whose partials read a value."""
+        return [other for other in self.differentiable if name in self.read_by(other)]
 
     def read_by(self, argument: str) -> frozenset[str]:
         return self.reads[self.differentiable.index(argument)]
@@ -501,14 +477,13 @@ def _record_source(pattern: _Pattern, active: tuple[str, ...] | None, y: str = "
             slots.append(f"own_{name}[1]" if known else "0")
     for name in pattern.saved:
         value = "z" if name == "z" else f"a_{name}"
-        readers = [other for other in pattern.differentiable if name in pattern.read_by(other)]
+        readers = pattern.readers(name)
         if active is not None:
             saved.append(value if set(readers) & set(active) else "None")
         elif set(readers) == set(pattern.differentiable):
             saved.append(value)
         else:
-            test = " or ".join(f"own_{other} is not None" for other in readers)
-            saved.append(f"{value} if {test} else None")
+            saved.append(f"{value} if {_any_recorded(readers)} else None")
     code, numbers = "CODE", "CODE_OF_NUMBERS"
     if len(pattern.arguments) == 2 == len(pattern.differentiable):
         if active is None:
@@ -529,6 +504,23 @@ def _record_source(pattern: _Pattern, active: tuple[str, ...] | None, y: str = "
         x=slots[0],
         y=y or ([*slots, "0"][1]),
     )
+
+
+def _any_recorded(names: list[str]) -> str:
+    return " or ".join(f"own_{name} is not None" for name in names)
+
+
+def _unshared_source(pattern: _Pattern) -> str:
+    """Return source that copies, among the operands that will be saved, arrays of the user."""
+    text = ""
+    for name in pattern.saved:
+        if name != "z":
+            test = f"own_{name} is None"
+            others = [other for other in pattern.readers(name) if other != name]
+            if len(pattern.differentiable) > 2 or name not in pattern.differentiable:
+                test = f"{test} and ({_any_recorded(others)})"
+            text += _UNSHARED.format(n=name, test=test)
+    return text
 
 
 def _elementwise_source(pattern: _Pattern) -> str:
@@ -553,6 +545,7 @@ def _elementwise_source(pattern: _Pattern) -> str:
         as_array=_AS_ARRAY.format(arguments=", ".join(names)),
         convert="\n".join(_CONVERT.strip("\n").format(n=n) for n in names),
         uniform=" and ".join(uniform),
+        unshared=_unshared_source(pattern) or "pass",
         record=_record_source(pattern, None),
     )
     if names not in (("x",), ("x", "y")) or pattern.differentiable != names:

@@ -26,6 +26,7 @@ from tapegrad.eager.duals import arrays_of, saved_tangent_of_output, with_saved_
 from tapegrad.eager.lines import is_own_file
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.saved_values import restore, save
+from tapegrad.eager.shared_memory import copied, copied_matrix
 from tapegrad.eager.tensor import Tensor
 from tapegrad.kernels.pool import pooled
 from tapegrad.ops.kinds import Elementwise, Reduction, SweptOp
@@ -252,14 +253,14 @@ class OpFrame(RuleFrame):
             if name in op.parameters:
                 parameter = _copied(bound[name])
                 if _holds_arrays(parameter):
-                    self.saved[name] = save(parameter)
+                    self.saved[name] = save(parameter, is_result=True)
                     self.saves = True
                 else:
                     self.constants[name] = parameter
             elif name in bound:
                 self.saved[name] = save(bound[name])
             elif name == "z":
-                self.saved[name] = save(z)
+                self.saved[name] = save(z, is_result=True)
             else:
                 self.saved[name] = op.extras[name](  # type: ignore[attr-defined]
                     bound["x"]._a, z, bound["axis"]
@@ -409,13 +410,15 @@ _MUTABLE = _ARRAYS | {Tensor, list}
 def _copied(parameter: Any) -> Any:
     """Copy the arrays of a parameter, which could change before the backward pass reads them."""
     kind = type(parameter)
-    if kind in _ARRAYS or kind is Tensor:
+    if kind is np.ndarray:
+        return copied(parameter)
+    if kind is DeviceArray or kind is Tensor:
         return arrays_of(parameter).copy()
     if kind is tuple or kind is list:
         for item in parameter:
             if kind is list or type(item) in _MUTABLE:
                 return kind(map(_copied, parameter))
-    return parameter
+    return copied_matrix(parameter) if hasattr(kind, "tocsr") else parameter
 
 
 def _has_history(item: Any) -> bool:

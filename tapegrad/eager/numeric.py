@@ -19,10 +19,11 @@ from tapegrad.eager import inplace
 from tapegrad.eager.batched import holds_batched
 from tapegrad.eager.batched_calls import apply_composite, apply_passive
 from tapegrad.eager.dispatch import operand, unwrap
-from tapegrad.eager.fast_path import NumpyOptions, function_of, operator_of, wants_its_own
+from tapegrad.eager.fast_path import NumpyOptions, function_of
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.nodes import OfTensors
-from tapegrad.eager.tensor import Tensor, has_values, meta_of_result, wrap
+from tapegrad.eager.operators import operator_of, wants_its_own
+from tapegrad.eager.tensor import Tensor, has_values, meta_of_result, note_shared, wrap
 from tapegrad.eager.traced import NotRecordedError, RecordingError, UnknownLayoutError, holds_traced
 from tapegrad.eager.traced_calls import call
 from tapegrad.eager.values import as_array_without_axes
@@ -71,7 +72,8 @@ def wrap_result(result: Any, *operands: Any) -> Any:
     if is_array(result) or isinstance(result, np.generic):
         made = wrap(as_array(result))
         made._meta = meta_of_result(*operands)
-        return made
+        is_view = made._a.base is not None or any(result is operand for operand in operands)
+        return note_shared(made) if is_view else made
     if type(result) in (list, tuple):
         return type(result)(wrap_result(item, *operands) for item in result)
     if hasattr(result, "_fields"):

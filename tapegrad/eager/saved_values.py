@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from tapegrad.cuda.array import DeviceArray
-from tapegrad.eager.duals import saved_tangent, tangent_of, with_saved_tangent
+from tapegrad.eager.duals import carry_tangent, saved_tangent, tangent_of, with_saved_tangent
 from tapegrad.eager.modes import MODE
-from tapegrad.eager.tensor import Tensor, wrap
+from tapegrad.eager.shared_memory import copied
+from tapegrad.eager.tensor import Tensor, is_shared, wrap
 from tapegrad.tape.owner import Owner
 from tapegrad.tape.sweep import MutatedError
 from tapegrad.tape.tape import TAPE
@@ -70,25 +71,38 @@ def check_savable(value: Any) -> None:
         raise RuntimeError(INFERENCE_SAVED)
 
 
-def save(value: Any) -> Any:
+def save(value: Any, is_result: bool = False) -> Any:
     """Return a value to save; a tensor is kept with its present history, which may change later.
 
-    The items of lists are saved one by one. Other values are returned unchanged.
+    The items of lists are saved one by one. Arrays of the user are copied. Other values are
+    returned unchanged.
+
+    Parameters
+    ----------
+    value
+        An argument of an op, or its result.
+    is_result
+        Whether it is the result, whose arrays are new.
     """
     kind = type(value)
     if kind is Tensor:
         if value._meta is not None:
             check_savable(value)
+            if value._own is None and is_shared(value):
+                value = carry_tangent(value, wrap(copied(value._a)))
         elif not MODE.special:  # no tangent either
             return wrap(value._a, value._own)
         if MODE.special and MODE.thread.saved_hooks:
             return Packed(value, value._own)
         return with_saved_tangent(wrap(value._a, value._own), saved_tangent(value))
-    if kind is list or kind is tuple:
-        return kind(save(item) for item in value)
-    if (kind is np.ndarray or kind is DeviceArray) and MODE.special and MODE.thread.saved_hooks:
-        return Packed(wrap(value), None)
-    return value
+    if isinstance(value, (list, tuple)):
+        items = (save(item, is_result) for item in value)
+        return kind(*items) if hasattr(value, "_fields") else kind(items)
+    if isinstance(value, np.ndarray):
+        value = value if is_result else copied(value)
+    elif kind is not DeviceArray:
+        return value
+    return Packed(wrap(value), None) if MODE.special and MODE.thread.saved_hooks else value
 
 
 def restore(value: Any, slot: int, own: Owner | None = None) -> Any:

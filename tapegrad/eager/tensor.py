@@ -61,6 +61,7 @@ class Meta:
     tangent_steps: tuple[Any, ...] = ()  # ... or that of which it is a view by these view ops
     origin = OF_TENSORS  # what it is made of, unless it is a view
     is_array = False  # whether it, without axes, is an array for NumPy too, and no number
+    is_shared = False  # whether the user can write to its memory through NumPy
 
     def variable(self, own: Owner) -> Tensor:
         """Return the leaf, recreated if its tensor was deleted."""
@@ -84,8 +85,8 @@ class Meta:
 class Origin(Meta):
     """The meta of all tensors of one origin that have no other rare attributes; never changed."""
 
-    def __init__(self, origin: int) -> None:
-        self.__dict__["origin"] = origin
+    def __init__(self, origin: int, is_shared: bool = False) -> None:
+        self.__dict__.update(origin=origin, is_shared=is_shared)
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AssertionError(f"{name} would be set for all tensors of one origin")
@@ -94,6 +95,8 @@ class Origin(Meta):
 NUMBERS_ONLY = Origin(OF_NUMBERS)
 ARRAYS_ONLY = Origin(OF_ARRAYS)
 ITEM = Origin(OF_ARRAYS)  # of a copy of an item, which stands for a number
+SHARED = Origin(OF_TENSORS, is_shared=True)
+SHARED_ARRAY = Origin(OF_ARRAYS, is_shared=True)
 
 
 class Tensor(Methods):
@@ -223,8 +226,8 @@ class Tensor(Methods):
         if found is None:
             found = self._meta = Meta()
         elif type(found) is Origin:
-            origin, found = found.origin, Meta()
-            found.origin = origin
+            known, found = found, Meta()
+            found.origin, found.is_shared = known.origin, known.is_shared
             self._meta = found
         return found
 
@@ -317,7 +320,8 @@ class Tensor(Methods):
         """Return a tensor on the same memory, outside the graph."""
         if MODE.special and MODE.thread.trace is not None and self._own is not None:
             return MODE.thread.trace.detached(self)
-        return wrap(self._a, None, self.is_inference())
+        found = wrap(self._a, None, self.is_inference())
+        return note_shared(found) if is_shared(self) else found
 
     def is_inference(self) -> bool:
         """Return whether it was made in inference mode."""
@@ -406,6 +410,24 @@ def wrap(array: Array, own: Owner | None = None, inference: bool = False) -> Ten
     if inference:
         tensor.ensure_meta().inference = True
     return tensor
+
+
+def note_shared(tensor: Tensor) -> Tensor:
+    """Note that the user can write to the memory of a tensor through NumPy; return the tensor."""
+    meta = tensor._meta
+    if meta is None or meta is ARRAYS_ONLY:
+        tensor._meta = SHARED if meta is None else SHARED_ARRAY
+    else:
+        tensor.ensure_meta().is_shared = True
+    return tensor
+
+
+def is_shared(tensor: Tensor) -> bool:
+    """Whether the user can write to the memory of a tensor through NumPy."""
+    meta = tensor._meta
+    if meta is not None and meta.base is not None:
+        meta = meta.base._meta
+    return meta is not None and meta.is_shared
 
 
 _OF_NUMBERS = frozenset([bool, int, float, complex, str, type(None), slice])

@@ -251,14 +251,6 @@ class TestDetection:
         with pytest.raises(RuntimeError, match=MODIFIED):
             used.backward()
 
-    def test_writes_through_a_numpy_array_are_the_users_affair(self):
-        array = np.array([1.0, 2.0])
-        x = leaf([3.0, 4.0])
-        z = (x * tg.as_tensor(array)).sum()
-        array += 1.0
-        z.backward()
-        np.testing.assert_array_equal(values(x.grad), [2.0, 3.0])
-
 
 class TestText:
     """The text says whose output it is, its dtype and shape, both versions, and what to do."""

@@ -117,9 +117,9 @@ def test_records_of_one_sweep_in_many_segments_out_of_order():
 
 
 def followed(values=(1.0, 2.0, 3.0)):
-    """A passive array and a weak reference to it."""
-    array = np.array(values)
-    return array, weakref.ref(array)
+    """A passive tensor and a weak reference to its array."""
+    constant = tg.tensor(values)
+    return constant, weakref.ref(constant._a)
 
 
 def test_a_saved_array_goes_with_the_result():
@@ -435,7 +435,12 @@ def test_mutation_of_a_saved_value_is_noticed(save, through, create_graph):
 def test_mutation_of_memory_from_anywhere(memory, create_graph):
     x, w = tg.as_tensor(memory()), leaf(np.ones(4))
     y = (w * x).sum()
-    x.mul_(2.0)
+    x.mul_(2.0)  # the record has a copy
+    assert tg.autograd.grad(y, w, create_graph=create_graph)[0].tolist() == [1.0] * 4
+    x.requires_grad_()
+    y = (w * x).sum()
+    with tg.no_grad():
+        x.mul_(2.0)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         tg.autograd.grad(y, w, create_graph=create_graph)
 
