@@ -389,6 +389,10 @@ class _Callee(ast.NodeTransformer):
                 node.args.append(ast.Name(TAPE, ast.Load()))
         elif isinstance(value, np.ufunc) and value in self.functions.ufuncs:
             node.func = ast.Name(self.of_ufunc(value), ast.Load())
+        elif (conversion := self.conversion_of_bits(node)) is not None:
+            alias = self.alias("device_bits", conversion, self.functions.of(conversion))
+            assert isinstance(node.func, ast.Attribute)
+            node = ast.Call(ast.Name(alias, ast.Load()), [node.func.value], [])
         elif shown.startswith("runtime."):
             raise self.refuse(
                 f"it keeps or makes arrays of a size that is not known ({shown})", node
@@ -396,6 +400,19 @@ class _Callee(ast.NodeTransformer):
         elif not self.is_of_numbers(value, node):
             raise self.refuse(f"it calls {shown}", node)
         return self.generic_visit(node)
+
+    def conversion_of_bits(self, node: ast.Call) -> Any:
+        """Return what gives the bits of a number another type, as its `view` does, or None."""
+        method = node.func
+        if not isinstance(method, ast.Attribute) or method.attr != "view" or len(node.args) != 1:
+            return None
+        number = method.value
+        if not isinstance(number, ast.Call):
+            return None
+        given, wanted = self.lookup(number.func), self.lookup(node.args[0])
+        if given is np.float64 and wanted is np.int64:
+            return runtime.from_bits
+        return runtime.to_bits if given is np.int64 and wanted is np.float64 else None
 
     def of_ufunc(self, ufunc: np.ufunc) -> str:
         """Return the name of what stands for a function of NumPy."""
