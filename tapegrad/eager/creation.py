@@ -166,10 +166,10 @@ def asarray(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
         As for `as_tensor`.
     """
     found = as_tensor(data, dtype, device)
-    if found is not data and found._own is None and (found._meta is None or found._meta is SHARED):
-        shares = found._meta is SHARED
+    known = found._meta
+    if found is not data and found._own is None and (known is None or known is SHARED):
         found._meta = meta_of_result(data)
-        return note_shared(found) if shares else found
+        return found if known is None else note_shared(found)
     return found
 
 

@@ -515,11 +515,10 @@ def _unshared_source(pattern: _Pattern) -> str:
     text = ""
     for name in pattern.saved:
         if name != "z":
-            test = f"own_{name} is None"
             others = [other for other in pattern.readers(name) if other != name]
-            if len(pattern.differentiable) > 2 or name not in pattern.differentiable:
-                test = f"{test} and ({_any_recorded(others)})"
-            text += _UNSHARED.format(n=name, test=test)
+            if others:
+                test = f"own_{name} is None and ({_any_recorded(others)})"
+                text += _UNSHARED.format(n=name, test=test)
     return text
 
 

@@ -71,6 +71,13 @@ def check_savable(value: Any) -> None:
         raise RuntimeError(INFERENCE_SAVED)
 
 
+def unshared_tensor(value: Tensor) -> Tensor:
+    """Return a tensor, or one on a copy of its memory if the user can write to that."""
+    if value._own is not None or not is_shared(value):
+        return value
+    return carry_tangent(value, wrap(copied(value._a)))
+
+
 def save(value: Any, is_result: bool = False) -> Any:
     """Return a value to save; a tensor is kept with its present history, which may change later.
 
@@ -88,8 +95,7 @@ def save(value: Any, is_result: bool = False) -> Any:
     if kind is Tensor:
         if value._meta is not None:
             check_savable(value)
-            if value._own is None and is_shared(value):
-                value = carry_tangent(value, wrap(copied(value._a)))
+            value = unshared_tensor(value)
         elif not MODE.special:  # no tangent either
             return wrap(value._a, value._own)
         if MODE.special and MODE.thread.saved_hooks:

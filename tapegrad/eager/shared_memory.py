@@ -46,11 +46,17 @@ def unshared(value: Any, array: Any) -> Any:
     return copied(array)
 
 
-def copied(array: Any) -> Any:
-    """Return a copy of an array, or the array itself if nobody can write to it."""
-    if not isinstance(array, np.ndarray):
-        return array
-    array = np.asarray(array)
+def copied(value: Any) -> Any:
+    """Return a copy of an array, or the array itself if nobody can write to it.
+
+    The items of lists and tuples are copied; other values are returned unchanged.
+    """
+    if isinstance(value, (list, tuple)):
+        items, kind = map(copied, value), type(value)
+        return kind(*items) if hasattr(value, "_fields") else kind(items)
+    if not isinstance(value, np.ndarray):
+        return value
+    array = np.asarray(value)
     if array.nbytes < LEAST:
         return array.copy()
     if _is_constant(array):

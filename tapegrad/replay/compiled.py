@@ -73,6 +73,10 @@ class Region:
         self.nest_of = writer.text.nest_of
         self.constants = writer.text.constants
         self.decides_by_values = program.decides_by_values()
+        self._constant_tensors = [
+            wrap(constant) if isinstance(constant, np.ndarray) and constant.ndim else constant
+            for constant in self.constants
+        ]
         self.function = compiled_text(self.text)
         self.value = value_of(self.function)
         self.scalar: Any = None
@@ -102,6 +106,14 @@ class Region:
                     check_savable(leaf)
         if not needs_record:
             return self.typed(self.value(*map(_untracked, args)))
+        if MODE.is_plain:  # writes to the memory of these are counted, so that it is not copied
+            args = [
+                *(
+                    leaf if _is_array_of(arg, leaf) else arg
+                    for arg, leaf in zip(args, leaves, strict=False)
+                ),
+                *self._constant_tensors,
+            ]
         found = self.typed(self.function(*args))
         pairs = zip(found, depends_on, strict=True)
         return [value if depends else _untracked(value) for value, depends in pairs]
@@ -165,6 +177,11 @@ def as_given(leaf: Any) -> Any:
     if isinstance(leaf, np.ndarray):
         return leaf.item() if leaf.ndim == 0 else np.ascontiguousarray(leaf)
     return leaf.item() if isinstance(leaf, np.generic) else leaf
+
+
+def _is_array_of(arg: Any, leaf: Any) -> bool:
+    """Whether an argument of compiled code is the array of a tensor that records may save."""
+    return isinstance(leaf, Tensor) and arg is leaf._a and not leaf.is_inference()
 
 
 def _untracked(value: Any) -> Any:

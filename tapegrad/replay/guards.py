@@ -60,9 +60,14 @@ class _Writer:
         self._constants: list[Any] = []
         self._parts = 0
         self._has_tensors = False
+        self._is_recorded = False  # whether the use of a tensor is
+        self._tensors: dict[int, str] = {}  # whose arrays are leaves, by the numbers of these
 
     def guard(self, count: int, names: list[str]) -> Guard:
         """Return the guard of so many arguments by position, and some by name."""
+        if self._is_recorded:  # the record need not copy what is the array of a tensor
+            for number, name in self._tensors.items():
+                self._leaves[number] = name
         constants = [f"c{number}" for number in range(len(self._constants))]
         others = f"[*kwargs] != {names!r}" if names else "kwargs"
         conditions = "\n            and ".join(self._conditions) or "True"
@@ -137,7 +142,8 @@ def guard_with({", ".join(constants)}):
         if tensor._own is not None and MODE.recording:
             self._conditions.append(f"{name}._own is not None and MODE.recording")
             if self._add_array(f"{name}._a", tensor._a):
-                self._leaves[-1] = name  # its use is recorded
+                self._leaves[-1] = name
+                self._is_recorded = True
                 return True
             return False
         self._conditions.append(f"({name}._own is None or not MODE.recording)")
@@ -145,6 +151,8 @@ def guard_with({", ".join(constants)}):
             self._conditions.append(f"{name}._meta is not None and {name}._meta.inference")
         else:
             self._conditions.append(f"({name}._meta is None or not {name}._meta.inference)")
+        if tensor.ndim:
+            self._tensors[len(self._leaves)] = name
         return self._add_array(f"{name}._a", tensor._a)
 
     def _of(self, kind: type, text: str) -> str:

@@ -27,6 +27,11 @@ def compiled_product(x, a):
     return x * x * a
 
 
+@tg.njit
+def compiled_of_pair(x, pair):
+    return x * x * pair[0] * pair[1]
+
+
 class Scaled(tg.Function):
     @staticmethod
     def forward(ctx, x, a):
@@ -38,9 +43,12 @@ class Scaled(tg.Function):
         return g * ctx.saved_tensors[1], None
 
 
-def hooked(x, a):
-    with tg.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
-        return x * a
+def hooked(function):
+    def called(x, a):
+        with tg.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
+            return function(x, a)
+
+    return called
 
 
 def multiplied(x, a):
@@ -93,7 +101,10 @@ USES = {
     "recorded array": tg.jit(lambda x, a: x * x * a),
     "loop": lambda x, a: tg.scan(lambda c, _: (c * a, None), x, length=3)[0],
     "Function": Scaled.apply,
-    "hooks": hooked,
+    "hooks": hooked(np.multiply),
+    "hooks around a compiled number": hooked(compiled_sum),
+    "hooks around a compiled array": hooked(compiled_product),
+    "tuple that a compiled function is given": lambda x, a: compiled_of_pair(x, (a, 2.0)),
 }
 
 
@@ -226,9 +237,10 @@ class TestLargeArrays:
         x, a = leaf(np.ones(SIZE)), tg.tensor(self.large())
         assert self.saved(x * a) is a._a
 
-    def test_second_derivative_of_a_compiled_number(self):
+    @pytest.mark.parametrize("start", [0.0, 1.0])  # at 0, value and gradient do not change
+    def test_second_derivative_of_a_compiled_number(self, start):
         def derivatives(is_written):
-            x, a = leaf(np.ones(SIZE)), self.large()
+            x, a = leaf(np.full(SIZE, start)), self.large()
             y = compiled_sum(x, a)
             if is_written:
                 a[77] = 5.0
@@ -237,10 +249,21 @@ class TestLargeArrays:
             return g.detach().numpy(), h.numpy()
 
         first, second = derivatives(False)
-        np.testing.assert_allclose(first, 2.0 * self.large(), rtol=1e-14)
+        np.testing.assert_allclose(first, 2.0 * start * self.large(), rtol=1e-14)
         np.testing.assert_allclose(second, 2.0 * self.large(), rtol=1e-14)
-        with pytest.raises(RuntimeError, match="compiled_sum: an array that it was called with"):
+        with pytest.raises(RuntimeError, match="compiled_sum: argument 1, an array, was written"):
             derivatives(True)
+
+    @pytest.mark.parametrize("other", [np.ones(SIZE), tg.ones(SIZE)])
+    def test_recorded_functions_of_tensors(self, other):
+        f = tg.jit(lambda x, a: x * x * a * other)
+        x, a = leaf(np.ones(SIZE)), tg.tensor(self.large())
+        f(x, a)
+        assert len(shared_memory._copies) == 0
+        y = f(x, a).sum()
+        a += 1.0
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.backward()
 
     def test_first_derivative_of_a_compiled_number(self):
         x, a = leaf(np.ones(SIZE)), self.large()

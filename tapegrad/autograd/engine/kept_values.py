@@ -14,12 +14,11 @@ import numpy as np
 
 from tapegrad.cuda.array import DeviceArray, as_array
 from tapegrad.eager.detached import DetachedWarning
-from tapegrad.eager.duals import arrays_of, carry_tangent, saved_tangent, with_saved_tangent
+from tapegrad.eager.duals import arrays_of, saved_tangent, with_saved_tangent
 from tapegrad.eager.frames import RuleFrame
 from tapegrad.eager.lines import level_of_user
-from tapegrad.eager.saved_values import Packed, check_savable
-from tapegrad.eager.shared_memory import copied
-from tapegrad.eager.tensor import Tensor, is_shared, note_shared, wrap
+from tapegrad.eager.saved_values import Packed, check_savable, unshared_tensor
+from tapegrad.eager.tensor import Tensor, note_shared, wrap
 from tapegrad.tape.avals import DIFFERENTIABLE
 from tapegrad.tape.owner import Owner
 from tapegrad.tape.sweep import Contributions, Sweep
@@ -116,9 +115,7 @@ def kept_values(
             check_savable(tensor)
         own = None if id(tensor) in dirty else tensor._own
         if own is None:
-            shown = tensor if tensor._own is None else wrap(tensor._a)
-            if shown is tensor and is_shared(tensor):
-                shown = carry_tangent(tensor, wrap(copied(tensor._a)))
+            shown = unshared_tensor(tensor) if tensor._own is None else wrap(tensor._a)
             for k, result in enumerate(results):
                 if result is tensor:
                     kept.append((k, Packed(shown, None) if hooked else tensor._a))
