@@ -18,7 +18,7 @@ from tapegrad.ops.kinds import Elementwise
 from tapegrad.ops.op import TABLE
 from tapegrad.transform.codegen import store
 from tapegrad.transform.functions import known_to_numba
-from tapegrad.transform.rules import base
+from tapegrad.transform.rules import whole
 from tapegrad.transform.rules.array_specs import SPECS
 
 INF, NAN = np.inf, np.nan
@@ -189,6 +189,8 @@ SPELLED = {
             "np.linalg.lstsq(x.reshape(2, 2), x[:2].reshape(2, 1) * np.ones((2, 2)))[0]",
             "np.cov(x.reshape(2, 2))",
             "np.corrcoef((x * x[::-1] ** 2).reshape(2, 2))",
+            "np.cov(x, x[::-1] ** 2)",
+            "np.corrcoef(x, x[::-1] ** 2)",
         )
     ),
 }
@@ -197,13 +199,13 @@ SPELLED = {
 def test_every_rule_of_arrays_is_compared(monkeypatch):
     """What is written for compiled code, beside the rule of the op."""
     found = set()
-    made = base.Whole.__init__
+    made = whole.Whole.__init__
 
     def noted(self, spec, *rest):
         found.add(spec.name)
         made(self, spec, *rest)
 
-    monkeypatch.setattr(base.Whole, "__init__", noted)
+    monkeypatch.setattr(whole.Whole, "__init__", noted)
     monkeypatch.setattr(store, "load", lambda key, recipe: None)
     two, four, matrix = np.ones(2), np.arange(1.0, 5.0), np.eye(2) + 1.0
     tables = ((REDUCTIONS, two), (OF_SEVERAL, four), (SPELLED, four), (OF_MATRICES, matrix))

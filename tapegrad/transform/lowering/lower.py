@@ -498,7 +498,7 @@ class Lowering:
         expr = self.resolve(expr)
         if isinstance(expr, ast.Subscript) and is_array(self.type_of(expr.value)):
             expr = ast.Subscript(expr.value, taken_apart(self, expr.slice, let.line), ast.Load())
-        expr = without_axes.of_numbers(self, without_axes.zeros_of(self, expr))
+        expr = without_axes.of_numbers(self, without_axes.zeros_of(self, expr), kind)
         found = operations.find(self, expr, kind)
         expr = found.written_as or expr
         if kind is not None and isinstance(kind, types.BaseTuple) and holds_real(kind):

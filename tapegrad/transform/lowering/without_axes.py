@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+from typing import Any
 
 import numpy as np
+from numba import types
 
 from tapegrad.transform.ir import Atom, Let, name
 from tapegrad.transform.kinds import is_array, is_complex, is_real
@@ -26,11 +28,11 @@ def zeros_of(lowering: Lowerer, expr: ast.expr) -> ast.expr:
     return ast.Call(name("np.zeros_like"), [of], [])
 
 
-def of_numbers(lowering: Lowerer, expr: ast.expr) -> ast.expr:
+def of_numbers(lowering: Lowerer, expr: ast.expr, kind: Any) -> ast.expr:
     """Return an elementwise operation on the elements of arrays without axes, as numba has it.
 
     The sum of one element, its mean and so on are the element. Other expressions are returned as
-    they are.
+    they are. ``kind`` is the type that numba finds for the result.
     """
     if (array := _reduced(lowering, expr)) is not None:
         return element(lowering, array) if has_none(lowering, array) else array
@@ -44,16 +46,42 @@ def of_numbers(lowering: Lowerer, expr: ast.expr) -> ast.expr:
         operands = expr.args if op_of(lowering.statics.get(expr.func.id), expr) else []
     else:
         operands = []
-    arrays = {n.id for n in operands if has_none(lowering, n)}
+    arrays = {n.id: n for n in operands if has_none(lowering, n)}
     if not arrays:
         return expr
-    elements = {array: element(lowering, name(array)) for array in arrays}
+    atoms: dict[str, ast.expr] = {text: element(lowering, node) for text, node in arrays.items()}
 
-    class Replace(ast.NodeTransformer):
-        def visit_Name(inner, node: ast.Name) -> ast.expr:  # noqa: N805
-            return elements.get(node.id, node)
+    def of_number(operand: ast.expr) -> ast.expr:
+        return atoms.get(operand.id, operand) if isinstance(operand, ast.Name) else operand
 
-    return Replace().visit(expr)
+    numbers = [of_number(operand) for operand in operands]
+    if kind in (types.float32, types.complex64):
+        is_power = isinstance(expr, ast.BinOp) and isinstance(expr.op, ast.Pow)
+        kept = ast.Constant if is_power else ()
+        numbers = [n if isinstance(n, kept) else _single(lowering, n) for n in numbers]
+    if isinstance(expr, ast.BinOp):
+        return ast.BinOp(numbers[0], expr.op, numbers[1])
+    if isinstance(expr, ast.UnaryOp):
+        return ast.UnaryOp(expr.op, numbers[0])
+    if isinstance(expr, ast.Compare):
+        return ast.Compare(numbers[0], expr.ops, numbers[1:])
+    assert isinstance(expr, ast.Call)
+    return ast.Call(expr.func, numbers, expr.keywords)
+
+
+def _single(lowering: Lowerer, atom: ast.expr) -> ast.expr:
+    """Return an integer as a number of single precision, others unchanged.
+
+    An operation on an array without axes of single precision and an integer stays in single
+    precision; one on two such numbers would be in double precision.
+    """
+    if not isinstance(lowering.type_of(atom), (types.Integer, types.Boolean)):
+        return atom
+    lowering.statics["np.float32"] = np.float32
+    target = lowering.fresh("t")
+    lowering.types[target] = types.float32
+    lowering.let(Let(target, ast.Call(name("np.float32"), [atom], []), lowering.line))
+    return lowering.value(name(target))
 
 
 _REDUCTIONS = (

@@ -190,8 +190,8 @@ def _(call: Request, a: Any, dtype: Any) -> Any:
         if any(call.ndim(item) for _, item in items):
             return None
         return Literal(items, call.lowering)
-    if not call.ndim(a):
-        if is_array(call.type(a)) or not isinstance(call.type(a), (types.Number, types.Boolean)):
+    if not is_array(call.type(a)):
+        if not isinstance(call.type(a), (types.Number, types.Boolean)):
             return None
         return Literal([((), a)], call.lowering)  # an array without axes
     same = call.text == "asarray" and call.type(a).dtype == call.kind.dtype
@@ -211,7 +211,7 @@ def _items(
 
 @understands("copy")
 def _(call: Request, a: Any) -> Any:
-    return call.linear(a) if call.ndim(a) else None
+    return call.linear(a) if is_array(call.type(a)) else None
 
 
 class Contiguous(ShownApart, Linear):

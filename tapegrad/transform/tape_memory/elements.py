@@ -79,8 +79,8 @@ def _pop(tape, array_type, owns):
         arrayobj.populate_array(
             array,
             data=part_of(builder, whole.data, top),
-            shape=cgutils.pack_array(builder, shape),
-            strides=cgutils.pack_array(builder, strides[::-1]),
+            shape=cgutils.pack_array(builder, shape, WORD),
+            strides=cgutils.pack_array(builder, strides[::-1], WORD),
             itemsize=number(8),
             meminfo=whole.meminfo if owns else None,
         )

@@ -98,8 +98,8 @@ def pop_array(typingctx, tape, top, kind):
         arrayobj.populate_array(
             array,
             data=builder.inttoptr(data, array.data.type),
-            shape=cgutils.pack_array(builder, words[_REFERENCE : _REFERENCE + ndim]),
-            strides=cgutils.pack_array(builder, words[_REFERENCE + ndim :]),
+            shape=cgutils.pack_array(builder, words[_REFERENCE : _REFERENCE + ndim], WORD),
+            strides=cgutils.pack_array(builder, words[_REFERENCE + ndim :], WORD),
             itemsize=context.get_constant(
                 types.intp, context.get_abi_sizeof(context.get_data_type(array_type.dtype))
             ),

@@ -157,8 +157,8 @@ def _array(context, builder, kind, memory, shape, strides):
     arrayobj.populate_array(
         array,
         data=builder.bitcast(memory, array.data.type),
-        shape=cgutils.pack_array(builder, shape),
-        strides=cgutils.pack_array(builder, strides),
+        shape=cgutils.pack_array(builder, shape, _WORD),
+        strides=cgutils.pack_array(builder, strides, _WORD),
         itemsize=ir.Constant(_WORD, 8),
         meminfo=None,
     )
