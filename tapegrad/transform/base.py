@@ -254,6 +254,7 @@ class Derivative(Recording):
         with global_compiler_lock, warnings.catch_warnings():
             # functions that are passed as arguments keep numba from writing to its cache
             warnings.filterwarnings("ignore", "Cannot cache compiled function", NumbaWarning)
+            inner.py_func.shown_as = self.py_func.__name__  # also if it is a faster version
             try:
                 inner.compile(arguments)
             except NumbaError as error:

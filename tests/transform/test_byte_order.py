@@ -5,6 +5,7 @@ import sys
 import numba
 import numpy as np
 import pytest
+from random_programs.interpret import types_only
 
 import tapegrad as tg
 
@@ -90,3 +91,19 @@ def test_recorded_functions(kind):
     assert recorded(SWAPPED[kind]) == 14.0
     with pytest.raises(TypeError, match=r"has dtype [<>]f8, expected float32"):
         tg.grad(recorded)(SWAPPED[kind])
+
+
+@tg.njit
+def with_blocks(x):
+    return np.sum(x) + np.sum(np.sin(x) * x[0])
+
+
+@pytest.mark.parametrize("kind", SWAPPED)
+def test_faster_versions_have_the_name_of_the_derivative(kind):
+    gradient, kinds = tg.grad(with_blocks), (numba.typeof(X),)
+    with types_only():  # blocks are so small that there is a version with blocks
+        assert gradient.implementation(kinds) is not gradient.fastest_implementation(kinds)
+    gradient(X)
+    # numba calls this at once when it takes the array for an ordinary one
+    with pytest.raises(TypeError, match="^with_blocks_gradient: argument 0 has dtype"):
+        gradient.overloads[kinds].entry_point(SWAPPED[kind])

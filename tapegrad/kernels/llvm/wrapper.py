@@ -85,13 +85,15 @@ class _Results(PythonAPI):
 
 
 class _Wrapper(PyCallWrapper):
-    """The function that Python calls."""
+    """The function that Python calls. Errors call it ``shown_as``."""
+
+    shown_as = ""
 
     def build_wrapper(self, api: Any, builder: Any, closure: Any, args: Any, kws: Any) -> None:
         """Write it, with a check of every argument after it was taken."""
         api = _Results(self.context, builder)
         taken = api.to_native_value
-        function = self.fndesc.qualname.rpartition(".")[2]
+        function = self.shown_as or self.fndesc.qualname.rpartition(".")[2]
         kinds = enumerate(self.fndesc.argtypes)
         numbers = [k for k, kind in kinds if not isinstance(kind, types.Omitted)]
         is_inside = False  # of an argument, which is a tuple
@@ -168,9 +170,11 @@ class Wrapping:
         module = context.create_module("wrapper")
         kind = context.call_conv.get_function_type(described.restype, described.argtypes)
         called = ir.Function(module, kind, described.llvm_func_name)
-        _Wrapper(
+        wrapper = _Wrapper(
             context, module, called, described, self.env, self.call_helper, release_gil
-        ).build()
+        )
+        wrapper.shown_as = getattr(self.func_ir.func_id.func, "shown_as", "")
+        wrapper.build()
         self.library.add_ir_module(module)
 
 
