@@ -32,6 +32,7 @@ LAYERS = [
     [
         f"transform.{name}"
         for name in (
+            "argument_copies",
             "errors",
             "facts",
             "kept",

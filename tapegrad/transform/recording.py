@@ -49,6 +49,7 @@ from tapegrad.tape.owner import Owner
 from tapegrad.tape.sweep import Contributions
 from tapegrad.tape.tape import TAPE
 from tapegrad.transform import derivatives
+from tapegrad.transform.argument_copies import copied_argument, is_mutable
 from tapegrad.transform.base import Derivative, Recording, effects, has_tensors, remembered
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.ir import leaf_names
@@ -96,7 +97,8 @@ def record(function: Any, *args: Any, **kwargs: Any) -> Any:
         if facts.gradient is not None:
             if facts.changed:
                 _check_changed(function, facts, active)
-                args = tuple(_copied(a) if k in facts.changed else a for k, a in enumerate(args))
+                pairs = enumerate(args)
+                args = tuple(copied_argument(a) if k in facts.changed else a for k, a in pairs)
             return _record_number(function, facts, args, plain, active)
         if facts.is_swept and not facts.changed:
             return _record_results(function, facts, args, plain, active)
@@ -140,7 +142,7 @@ class CallFrame(RuleFrame):
         """Return the arguments of the call."""
         slot = owner[OWN_SLOT]
         return [
-            _copied(a) if k in self.changed else restore(a, slot)
+            copied_argument(a) if k in self.changed else restore(a, slot)
             for k, a in enumerate(self.arguments)
         ]
 
@@ -217,7 +219,7 @@ def _record_number(
 ) -> Tensor:
     """Compute a number and its gradient, and record both: the sweep only has to multiply.
 
-    The arguments that the call changes are copies.
+    The arguments that the call may change are copies.
     """
     value, gradients = facts.gradient(*values)
     parents, factors = [], []
@@ -366,7 +368,7 @@ class Recorded(Function):
         _check_changed(function, facts, positions)
         ctx.function, ctx.positions, ctx.changed = function, positions, facts.changed
         ctx.constants = [
-            None if k in positions else _copied(v) if k in facts.changed else copied(v)
+            None if k in positions else copied_argument(v) if k in facts.changed else copied(v)
             for k, v in enumerate(values)
         ]
         saved = [args[k] for k in positions]
@@ -416,7 +418,7 @@ class Recorded(Function):
 
 def _arguments(ctx: Any) -> list[Any]:
     """Return the arguments of a recorded call, for its derivatives."""
-    args = [_copied(v) if k in ctx.changed else v for k, v in enumerate(ctx.constants)]
+    args = [copied_argument(v) if k in ctx.changed else v for k, v in enumerate(ctx.constants)]
     for position, saved in zip(ctx.positions, ctx.saved_tensors, strict=True):
         args[position] = saved
     return args
@@ -440,7 +442,7 @@ def _tensors(value: Any) -> Any:
 class Facts:
     """What recording has to know of a function for some types of arguments."""
 
-    changed: frozenset[int]  # arguments that it writes to
+    changed: frozenset[int]  # arguments that it writes to, or may write to
     receiving: frozenset[int]  # those that it writes values that depend on tensors to
     gradient: Any  # value and gradient, if its result is one real number
     is_swept: bool  # whether its results are real numbers and arrays, or tuples of them
@@ -494,7 +496,7 @@ def _facts(function: Any, kinds: tuple[Any, ...], positions: tuple[int, ...]) ->
     is_real = bool(results) and all(isinstance(kind, types.Float) for kind in results)
     made = functools.partial(derivatives.pullback, function, positions)
     return Facts(
-        frozenset(changed),
+        frozenset(changed | {k for k, kind in enumerate(kinds) if is_mutable(kind)}),
         frozenset(receiving),
         made(0, "value, gradients") if is_number else None,
         is_real and not isinstance(function, Derivative),
@@ -534,13 +536,6 @@ def _check_changed(function: Any, facts: Facts, positions: tuple[int, ...]) -> N
             f"{name} writes what depends on a tensor into argument {position}, a NumPy array, "
             "where its derivative would be lost; let it make the array itself and return it"
         )
-
-
-def _copied(value: Any) -> Any:
-    if isinstance(value, tuple):
-        items = map(_copied, value)
-        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
-    return value.copy() if isinstance(value, np.ndarray) else value
 
 
 Recording.record = staticmethod(record)

@@ -7,8 +7,11 @@ import functools
 
 import numpy as np
 
-from tapegrad.transform.rules import additions, arrays, reductions  # noqa: F401 (declares them)
+from tapegrad.transform.rules import additions, arrays, reductions, statistics  # noqa: F401
 from tapegrad.transform.rules.array_specs import SPECS
+
+# an intrinsic function, which Python cannot call
+statistics.product = lambda cotangent, partial: cotangent * partial if cotangent else 0.0
 
 RNG = np.random.default_rng(0)
 A, B, P = RNG.normal(size=6), RNG.normal(size=6), RNG.uniform(0.1, 2.0, 6)

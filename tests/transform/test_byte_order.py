@@ -105,5 +105,5 @@ def test_faster_versions_have_the_name_of_the_derivative(kind):
         assert gradient.implementation(kinds) is not gradient.fastest_implementation(kinds)
     gradient(X)
     # numba calls this at once when it takes the array for an ordinary one
-    with pytest.raises(TypeError, match="^with_blocks_gradient: argument 0 has dtype"):
+    with pytest.raises(TypeError, match=r"^with_blocks_gradient: argument 0 has dtype"):
         gradient.overloads[kinds].entry_point(SWAPPED[kind])

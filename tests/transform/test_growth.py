@@ -61,10 +61,12 @@ def test_used_functions_are_deleted(use):
 
 def test_many_closures():
     generated(closure(0.5))
-    before = known()
+    modules, texts = known()
     for number in range(60):
         generated(closure(number + 0.25))
-    assert known() == before
+    # what other tests left may be found meanwhile, once
+    assert known()[0] < modules + 5
+    assert known()[1] < texts + 5
 
 
 def test_functions_that_are_used_stay():
