@@ -78,6 +78,13 @@ def unshared_tensor(value: Tensor) -> Tensor:
     return carry_tangent(value, wrap(copied(value._a)))
 
 
+def with_own_memory(value: Tensor) -> Tensor:
+    """Return what a rule or a hook of the user returned, copied if it may be a work array."""
+    if value._meta is None or value._own is not None or not is_shared(value):
+        return value
+    return carry_tangent(value, wrap(value._a.copy()))
+
+
 def save(value: Any, is_result: bool = False) -> Any:
     """Return a value to save; a tensor is kept with its present history, which may change later.
 

@@ -37,7 +37,7 @@ from tapegrad.eager.frames import (
     select,
 )
 from tapegrad.eager.modes import MODE
-from tapegrad.eager.saved_values import SECOND_TIME, Packed, check_unmutated
+from tapegrad.eager.saved_values import SECOND_TIME, Packed, check_unmutated, with_own_memory
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.ops.op import is_complex
 from tapegrad.tape.avals import AVALS, DIFFERENTIABLE, Kind
@@ -387,12 +387,12 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
         if type(result) is tuple and len(result) == len(kinds):
             types = set(map(type, result))
             if OTHER not in kinds and types <= _GRADIENT_TYPES:
+                result = [g if g is None else with_own_memory(g) for g in result]
                 if PASSIVE not in kinds:
-                    return list(result)
+                    return result
                 return [g for g, kind in zip(result, kinds, strict=True) if kind == ACTIVE]
-        name = type(self).__name__
+        name, count = type(self).__name__, len(kinds)
         given = list(result) if isinstance(result, tuple) else [result]
-        count = len(kinds)
         if len(given) > count and all(g is None for g in given[count:]):
             given = given[:count]
         if len(given) != count:
@@ -403,8 +403,7 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
         for k, g in enumerate(given):
             if g is None:
                 continue
-            if isinstance(g, ARRAYS):
-                given[k] = g = self._of_array(g, "backward", owner, grads)
+            given[k] = g = self._owned(g, "backward", owner, grads)
             if kinds[k] == OTHER and k not in self._arrays:
                 raise RuntimeError(
                     f"function {name} returned a gradient different than None at position {k + 1}, "
@@ -417,9 +416,14 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
                 )
         return [g for g, kind in zip(given, kinds, strict=True) if kind == ACTIVE]
 
-    def _of_array(self, array: Any, rule: str, owner: Owner | None, given: Sequence[Any]) -> Tensor:
-        """Return an array that a rule returned as a tensor; it must not be differentiated."""
-        array = as_array(array)
+    def _owned(self, found: Any, rule: str, owner: Owner | None, given: Sequence[Any]) -> Any:
+        """Return what a rule returned as a tensor; an array must not be differentiated.
+
+        Arrays are copied: the rule may return the same work array at every call.
+        """
+        if not isinstance(found, ARRAYS):
+            return with_own_memory(found) if isinstance(found, Tensor) else found
+        array = as_array(found).copy()
         parents = [] if owner is None else [own for own in inputs_of(owner) if own is not None]
         parents += [t._own for t in given if t is not None and t._own is not None]
         if not (MODE.recording and parents and array.dtype in DIFFERENTIABLE):
@@ -516,8 +520,8 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
                     f"tangent {number}, and return it)"
                 )
         for k, (t, output) in enumerate(zip(results, outputs, strict=True)):
-            if isinstance(t, ARRAYS):
-                results[k] = t = self._of_array(t, "jvp", owner, tangents)
+            if k not in written:
+                results[k] = t = self._owned(t, "jvp", owner, tangents)
             if t is not None and not isinstance(t, Tensor):
                 raise RuntimeError(
                     f"expected Variable or None (got {type(t).__name__}) for grad output {k}."
@@ -566,7 +570,7 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
                 result = self._rule(wrap(g))
             finally:
                 self._runs = None
-            if type(result) is Tensor:
+            if type(result) is Tensor and result._meta is None:
                 return [(owner[OWN_INPUTS], self._fitted(result._a, owner[OWN_INPUTS], 0))]
             found = self._check_result(result, owner)
         else:

@@ -36,6 +36,7 @@ from tapegrad.eager.inplace import check_writable, write
 from tapegrad.eager.lines import level_of_user
 from tapegrad.eager.modes import COMPUTE_ONLY, MODE, RECORD_OP
 from tapegrad.eager.numeric import FUNCTIONS
+from tapegrad.eager.saved_values import with_own_memory
 from tapegrad.eager.tensor import Tensor, meta_of_result, wrap
 from tapegrad.eager.traced import is_recording
 from tapegrad.eager.traced_callbacks import called_back
@@ -553,15 +554,17 @@ def _outputs(
             if first != k:
                 results.append(results[first])
                 continue
-        if isinstance(result, (np.ndarray, np.generic)):
-            result = passive(np.asarray(result))
+        if isinstance(result, (np.ndarray, np.generic)):  # a work array, perhaps
+            result = passive(np.array(result))
         elif isinstance(result, Tensor) and id(result) not in dirty:
-            if is_dual and any(
-                isinstance(arg, Tensor) and np.may_share_memory(result._a, arg._a) for arg in args
-            ):
-                result = wrap(result._a.copy())
+            array = result._a
+            is_view = any(isinstance(a, Tensor) and np.may_share_memory(array, a._a) for a in args)
+            if is_dual and is_view:
+                result = wrap(array.copy())
             elif id(result) in inputs or result._own is not None:
-                result = wrap(result._a)
+                result = wrap(array)
+            elif not is_view:
+                result = with_own_memory(result)
         results.append(result)
     return tuple(results)
 

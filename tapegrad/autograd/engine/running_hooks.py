@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from tapegrad.eager.duals import carry_tangent
+from tapegrad.eager.saved_values import with_own_memory
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.tape.owner import Notes
 
@@ -35,7 +36,7 @@ def checked(result: Any, g: Tensor | None, hook: Any) -> Tensor:
         )
     if result.shape != g.shape:
         raise RuntimeError(f"hook '{_name(hook)}' has changed the size of value")
-    return result
+    return with_own_memory(result)
 
 
 def _pass_through(hooks: Hooks, value: Any, accept: Callable[..., Any], *beside: Any) -> Any:
