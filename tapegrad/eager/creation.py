@@ -166,6 +166,8 @@ def asarray(data: Any, dtype: Any = None, device: Any = None) -> Tensor:
         As for `as_tensor`.
     """
     found = as_tensor(data, dtype, device)
+    if type(found) is not Tensor:  # traced or batched: what its items are is known
+        return found
     known = found._meta
     if found is not data and found._own is None and (known is None or known is SHARED):
         found._meta = meta_of_result(data)
