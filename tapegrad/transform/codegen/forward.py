@@ -81,7 +81,7 @@ class Forward(Mode):
         dot = self.dot(target)
         if expr is None:
             self.writer(f"{dot} = {self.zero(target)}")
-        elif whole and broadcast:
+        elif whole and (broadcast or self._is_number(target, expr)):
             self.writer(f"{dot} = np.zeros_like({target})")
             self.writer(f"{dot} += {show(expr)}")
         elif whole and isinstance(expr, ast.Name) and let.rule.fresh:
@@ -89,6 +89,11 @@ class Forward(Mode):
             self.writer(f"{dot} = {expr.id}.copy()")
         else:
             self.writer(f"{dot} = {show(expr)}")
+
+    def _is_number(self, target: str, expr: ast.expr) -> bool:
+        """Whether numba computes a number where the tangent is an array without axes."""
+        is_operation = isinstance(expr, (ast.BinOp, ast.UnaryOp, ast.Call))
+        return is_operation and not self.types[target].ndim
 
     def set_handle(self, target: str, expr: ast.expr) -> None:
         """Write the tangent of a new array."""

@@ -494,11 +494,12 @@ class Lowering:
                 if arguments and one_by_one and not expr.keywords:
                     self.pairwise(let, value, arguments)
                     return
-        self.call = expr if isinstance(expr, ast.Call) else None
+        call = expr if isinstance(expr, ast.Call) else None
         expr = self.resolve(expr)
         if isinstance(expr, ast.Subscript) and is_array(self.type_of(expr.value)):
             expr = ast.Subscript(expr.value, taken_apart(self, expr.slice, let.line), ast.Load())
-        expr = without_axes.of_numbers(self, without_axes.zeros_of(self, expr), kind)
+        expr = without_axes.zeros_of(self, without_axes.of_numbers(self, expr, kind))
+        self.call = call  # not before: operands may have become calls
         found = operations.find(self, expr, kind)
         expr = found.written_as or expr
         if kind is not None and isinstance(kind, types.BaseTuple) and holds_real(kind):

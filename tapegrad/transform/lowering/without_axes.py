@@ -7,7 +7,10 @@ from typing import Any
 
 import numpy as np
 from numba import types
+from numba.core.errors import NumbaError
+from numba.core.registry import cpu_target
 
+from tapegrad.transform import facts
 from tapegrad.transform.ir import Atom, Let, name
 from tapegrad.transform.kinds import is_array, is_complex, is_real
 from tapegrad.transform.rules.generators import Lowerer
@@ -46,8 +49,11 @@ def of_numbers(lowering: Lowerer, expr: ast.expr, kind: Any) -> ast.expr:
         operands = expr.args if op_of(lowering.statics.get(expr.func.id), expr) else []
     else:
         operands = []
+    if not operands:
+        return _of_other_functions(lowering, expr, kind)
     arrays = {n.id: n for n in operands if has_none(lowering, n)}
-    if not arrays:
+    is_made = isinstance(expr, ast.Call) and is_array(kind) and not kind.ndim
+    if not arrays and not is_made:
         return expr
     atoms: dict[str, ast.expr] = {text: element(lowering, node) for text, node in arrays.items()}
 
@@ -66,7 +72,10 @@ def of_numbers(lowering: Lowerer, expr: ast.expr, kind: Any) -> ast.expr:
     if isinstance(expr, ast.Compare):
         return ast.Compare(numbers[0], expr.ops, numbers[1:])
     assert isinstance(expr, ast.Call)
-    return ast.Call(expr.func, numbers, expr.keywords)
+    call = ast.Call(expr.func, numbers, expr.keywords)
+    if is_made and _result_of(lowering, call) == kind.dtype:  # of a number, numba makes a number
+        return _array_of(lowering, _named(lowering, call, kind.dtype))
+    return call
 
 
 def _single(lowering: Lowerer, atom: ast.expr) -> ast.expr:
@@ -78,9 +87,94 @@ def _single(lowering: Lowerer, atom: ast.expr) -> ast.expr:
     if not isinstance(lowering.type_of(atom), (types.Integer, types.Boolean)):
         return atom
     lowering.statics["np.float32"] = np.float32
+    return _named(lowering, ast.Call(name("np.float32"), [atom], []), types.float32)
+
+
+def _of_other_functions(lowering: Lowerer, expr: ast.expr, kind: Any) -> ast.expr:
+    """Return an expression that is no operation on elements, with what it takes.
+
+    A function of NumPy that takes a number as well is given one, and its result is made an array if
+    it should be one. For others, a number that np.where chose becomes the array that it is to
+    numba.
+    """
+    if isinstance(expr, ast.Attribute):
+        if expr.attr not in facts.SHAPE_ATTRIBUTES:
+            _refuse_view(lowering, expr.value, expr.attr)
+        return ast.Attribute(_array(lowering, expr.value), expr.attr, ast.Load())
+    if not isinstance(expr, ast.Call):
+        return expr
+    if isinstance(expr.func, ast.Attribute):
+        base, text = expr.func.value, expr.func.attr
+        if text not in facts.NEW_METHODS:
+            _refuse_view(lowering, base, text)
+        args = [_array(lowering, a) for a in expr.args]
+        return ast.Call(
+            ast.Attribute(_array(lowering, base), text, ast.Load()), args, expr.keywords
+        )
+    places = [k for k, a in enumerate(expr.args) if has_none(lowering, a) or is_chosen(lowering, a)]
+    callee = lowering.statics.get(expr.func.id) if isinstance(expr.func, ast.Name) else None
+    if not places or not _is_of_numpy(callee) or callee is np.array:
+        return expr
+    if is_view := facts.shows(callee.__name__, len(expr.args) + len(expr.keywords)):
+        _refuse_view(lowering, expr.args[0], callee.__name__)
+    found = None if is_view else _result_of(lowering, expr)
+    is_made = is_array(kind) and not kind.ndim and kind.dtype == found
+    if (is_array(found) and not found.ndim) or not (is_made or kind == found):
+        return ast.Call(expr.func, [_array(lowering, a) for a in expr.args], expr.keywords)
+    args = [element(lowering, a) if has_none(lowering, a) else a for a in expr.args]
+    call = ast.Call(expr.func, args, expr.keywords)
+    return _array_of(lowering, _named(lowering, call, found)) if is_made else call
+
+
+def _is_of_numpy(callee: Any) -> bool:
+    return (getattr(callee, "__module__", None) or "").startswith("numpy")
+
+
+def _result_of(lowering: Lowerer, call: ast.Call) -> Any:
+    """Return the type of the result of a call with numbers in place of arrays without axes.
+
+    It is None if the function takes no such.
+    """
+    assert isinstance(call.func, ast.Name)
+    kinds = [lowering.type_of(a) for a in call.args]
+    numbers = tuple(k.dtype if is_array(k) and not k.ndim else k for k in kinds)
+    keywords = {str(k.arg): lowering.type_of(k.value) for k in call.keywords}
+    context = cpu_target.typing_context
+    try:
+        function = context.resolve_value_type(lowering.statics.get(call.func.id))
+        return context.resolve_function_type(function, numbers, keywords).return_type
+    except (NumbaError, AttributeError):
+        return None
+
+
+def _array(lowering: Lowerer, atom: ast.expr) -> ast.expr:
+    """Return the array without axes of a number that np.where chose, other atoms unchanged."""
+    if not is_chosen(lowering, atom):
+        return atom
+    kind = types.Array(lowering.type_of(atom), 0, "C")
+    return _named(lowering, _array_of(lowering, atom), kind)
+
+
+def _refuse_view(lowering: Lowerer, atom: ast.expr, text: str) -> None:
+    """Refuse a view of a number that np.where chose, which is an array to numba: not to writes."""
+    if is_chosen(lowering, atom) and text != "imag":
+        raise lowering.refuse(
+            f"cannot differentiate {text} of what np.where of numbers returns, an array without "
+            "axes; use the number, or an array of one element, np.array([x])"
+        )
+
+
+def _array_of(lowering: Lowerer, number: ast.expr) -> ast.expr:
+    """Return the expression that makes an array without axes of a number."""
+    lowering.statics["np.array"] = np.array
+    return ast.Call(name("np.array"), [number], [])
+
+
+def _named(lowering: Lowerer, expr: ast.expr, kind: Any) -> Atom:
+    """Append a value of a type; return its name."""
     target = lowering.fresh("t")
-    lowering.types[target] = types.float32
-    lowering.let(Let(target, ast.Call(name("np.float32"), [atom], []), lowering.line))
+    lowering.types[target] = kind
+    lowering.let(Let(target, expr, lowering.line))
     return lowering.value(name(target))
 
 
@@ -119,9 +213,5 @@ def has_none(lowering: Lowerer, atom: ast.expr) -> bool:
 
 def element(lowering: Lowerer, array: ast.expr) -> Atom:
     """Append a read of the element of an array without axes; return its name."""
-    target = lowering.fresh("t")
-    lowering.types[target] = lowering.type_of(array).dtype
-    lowering.let(
-        Let(target, ast.Subscript(array, ast.Tuple([], ast.Load()), ast.Load()), lowering.line)
-    )
-    return lowering.value(name(target))
+    part = ast.Subscript(array, ast.Tuple([], ast.Load()), ast.Load())
+    return _named(lowering, part, lowering.type_of(array).dtype)

@@ -270,7 +270,6 @@ class Request:
         if not operands:
             operands = {n: self.operands[n] for n in spec.arguments if n in self.operands}
         given = {key: value for key, value in operands.items() if value is not None}
-        self._refuse_chosen(given.values())
         for key in given:
             if key not in spec.steps and key not in spec.jvp:
                 # a real argument without a known derivative is refused, not treated as constant
@@ -284,8 +283,6 @@ class Request:
 
     def linear(self, operand: ast.expr) -> Any:
         """Return the rule of a copy or conversion."""
-        if self.is_whole:
-            self._refuse_chosen([operand])
         return Linear(operand, self.is_whole, self.lowering)
 
     def written_as(self, text: str, array: ast.Name, rule: Any) -> Any:
@@ -298,17 +295,7 @@ class Request:
 
     def view(self, operand: ast.expr | None) -> Any:
         """Return the rule of a view."""
-        self._refuse_chosen([operand])
         return View(operand.id) if isinstance(operand, ast.Name) else None
-
-    def _refuse_chosen(self, operands: Iterable[ast.expr | None]) -> None:
-        """Refuse numbers that np.where chose where an array is needed, as it is to numba."""
-        for operand in operands:
-            if isinstance(operand, ast.Name) and operand.id in self.lowering.chosen_numbers:
-                raise self.refuse(
-                    f"{self.text} of what np.where of numbers returns, an array without axes; use "
-                    "the number, or an array of one element, np.array([x])"
-                )
 
     def refuse(self, what: str) -> Exception:
         """Return the error for a call that is always refused."""

@@ -50,13 +50,17 @@ def view_of(name: str, array: str, *others: str) -> None:
 
 
 view_of("expand_dims", "a", "axis")
-view_of("flip", "m")
 view_of("fliplr", "m")
 view_of("flipud", "m")
 view_of("moveaxis", "a", "source", "destination")
 view_of("rot90", "m", "k")
 view_of("swapaxes", "a", "axis1", "axis2")
 view_of("transpose", "a", "axes")
+
+
+@understands("flip")
+def _(call: Request, m: Any) -> Any:
+    return call.view(m) if call.ndim(m) else None  # numba copies an array without axes
 
 
 @understands("imag")
@@ -66,7 +70,7 @@ def _(call: Request, val: Any) -> Any:
 
 @understands("asarray_chkfinite", "real")
 def _(call: Request, a: Any) -> Any:
-    return call.view(a) if call.ndim(a) else call.linear(a)
+    return call.view(a) if is_array(call.type(a)) else call.linear(a)
 
 
 @understands("atleast_1d", "atleast_2d", "atleast_3d")
