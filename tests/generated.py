@@ -166,7 +166,8 @@ def text_of(make):
         with types_only(small_blocks=False):
             return without_keys(make())
     except (TransformError, TypeError, ValueError, AttributeError) as error:
-        return f"{type(error).__name__}: {error}\n"
+        where = re.sub(r'File "[^"]*"', 'File "..."', str(error))  # in a new folder each time
+        return f"{type(error).__name__}: {where}\n"
 
 
 def without_keys(text):
