@@ -287,6 +287,8 @@ def assign_item(target: Tensor, index: Any, value: Any) -> None:
     value = operand(value)
     _adopt_origin(target, value)
     value, array = _beside(target, value)
+    if np.ndim(array) and not indexing.is_basic(index) and np.may_share_memory(array, target._a):
+        array = array.copy()  # NumPy does not if the index is a mask
     has_tangent = any_dual((target, value))
     if has_tangent:
         _check_tangent(target, value, "item assignment")

@@ -432,6 +432,7 @@ def _checked(trace: Trace, shape: tuple[int, ...], index: Any) -> list[Any]:
     if any(part is Ellipsis for part in parts):
         at = next(k for k, part in enumerate(parts) if part is Ellipsis)
         taken = sum(part is not None for part in parts) - 1
+        check_ellipsis(parts, at, len(shape) - taken)
         parts[at : at + 1] = [slice(None)] * (len(shape) - taken)
     count = sum(part is not None for part in parts)
     if count > len(shape):
@@ -445,6 +446,18 @@ def _checked(trace: Trace, shape: tuple[int, ...], index: Any) -> list[Any]:
             parts[k] = checked(trace.node_of(part), shape[axis])
         axis += part is not None
     return parts
+
+
+def check_ellipsis(parts: list[Any], at: int, axes: int) -> None:
+    """Refuse to record an index with an ellipsis of no axes between its arrays, after other axes.
+
+    NumPy has the axes of these arrays first then, as if something were between them.
+    """
+    advanced = int, np.integer, np.ndarray, Traced, Node
+    places = [k for k, part in enumerate(parts) if isinstance(part, advanced)]
+    has_array = any(not isinstance(parts[k], (int, np.integer)) for k in places)
+    if not axes and has_array and 0 < places[0] < at < places[-1]:
+        raise NotRecordedError("an ellipsis of no axes stands between the arrays of an index")
 
 
 def checked(index: Node, extent: int) -> Node:

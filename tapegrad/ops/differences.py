@@ -104,13 +104,13 @@ def _as_real(x: Any) -> Any:
 @composite
 def trapezoid(y, x=None, dx=1.0, axis=-1):
     """Integral by the trapezoidal rule, for given coordinates or a constant step."""
-    axis = normalize_axis(axis, rank(y))
-    y = moveaxis(y, axis, -1)
-    steps = dx
-    if x is not None:
-        x = array_of(x)
-        steps = diff(x) if rank(x) == 1 else diff(moveaxis(x, axis, -1))
-    return reduction.sum(0.5 * steps * (y[..., 1:] + y[..., :-1]), axis=-1)
+    steps = dx if x is None else diff(array_of(x), axis=axis if np.ndim(plain(x)) > 1 else -1)
+    whole = (slice(None),) * normalize_axis(axis, rank(y))
+    y = array_of(y)
+    heights = 0.5 * (y[(*whole, slice(1, None))] + y[(*whole, slice(None, -1))])
+    if rank(steps) == 1:
+        return reduction.sum(moveaxis(heights, axis, -1) * steps, axis=-1)
+    return reduction.sum(steps * heights, axis=axis)  # as NumPy, if their ranks differ
 
 
 @composite

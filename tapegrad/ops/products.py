@@ -14,7 +14,7 @@ from tapegrad.ops.batching import aligned
 from tapegrad.ops.complex import conjugated
 from tapegrad.ops.composite import composite
 from tapegrad.ops.op import dtype_of, internal, normalize_axes, public, rank, shape_of
-from tapegrad.ops.shape import astype, expand_dims, reshape, transpose, unbroadcast
+from tapegrad.ops.shape import astype, expand_dims, moveaxis, reshape, transpose, unbroadcast
 
 
 def _matmul(x, y):
@@ -150,7 +150,9 @@ def vdot(x, y):
 @composite
 def vecdot(x, y, axis=-1):
     """Sum of products over one axis, with x conjugated."""
-    found = reduction.sum(ew.multiply(conjugated(x), y), axis=axis)
+    if axis != -1:  # an axis of each, which may be of different rank
+        x, y = (moveaxis(z, axis, -1) for z in (x, y))
+    found = reduction.sum(ew.multiply(conjugated(x), y), axis=-1)
     kind = np.result_type(dtype_of(x), dtype_of(y))
     return found if kind.kind not in "biu" else astype(found, kind)  # as np.vecdot, unlike np.sum
 

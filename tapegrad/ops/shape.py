@@ -218,6 +218,8 @@ def unbroadcast(g: Any, shape: tuple[int, ...]) -> Any:
     if wide == shape:
         return g
     lead = len(wide) - len(shape)
+    if lead < 0:  # of a value with more axes of one element than what it was assigned to
+        return reshape(unbroadcast(g, shape[-lead:]), shape)
     axes = tuple(range(lead)) + tuple(
         lead + k for k, dim in enumerate(shape) if dim == 1 and wide[lead + k] != 1
     )

@@ -11,6 +11,7 @@ import numpy as np
 from tapegrad.eager.nodes import Node
 from tapegrad.eager.numeric import PASSIVE
 from tapegrad.eager.traced import NotRecordedError
+from tapegrad.eager.traced_calls import check_ellipsis
 from tapegrad.ops.kinds import Elementwise
 from tapegrad.ops.op import normalize_axes
 from tapegrad.ops.shape import permutation_of
@@ -386,6 +387,7 @@ def _expanded(shape: tuple[int, ...], given: Any) -> list[Any]:
         made.append(Ellipsis)
     at = next(k for k, part in enumerate(made) if part is Ellipsis)
     rest = len(shape) - sum(part is not None for part in made) + 1
+    check_ellipsis(made, at, rest)
     made[at : at + 1] = [slice(None)] * rest
     axis = 0
     for k, part in enumerate(made):
