@@ -110,7 +110,7 @@ def array(data: Any, dtype: Any = None, requires_grad: bool = False, device: Any
     elif is_of_device(data):
         result = passive(as_tensor(data, dtype)._a.copy())
     else:
-        result = _made(np.array(unwrap(data), dtype=dtype, order="C", subok=False), data)
+        result = _made(np.array(unwrap(data), dtype=dtype, order="K", subok=False), data)
     if device is not None:
         result = to_device(result, device)
     return result.requires_grad_() if requires_grad and not result.requires_grad else result

@@ -18,9 +18,9 @@ class DetachedWarning(UserWarning):
     """A tensor that requires grad was converted to a number, which has no history.
 
     It is issued once per location, outside transforms such as `tapegrad.grad`; inside them the
-    conversion is an error. A transform also issues it if its result does not depend on its
-    argument, and a `Function` if a derivative of its backward goes through a value that its forward
-    computed.
+    conversion is an error. So is a write of values with a history to a tensor that shares the memory
+    of an array. A transform also issues the warning if its result does not depend on its argument,
+    and a `Function` if a derivative of its backward goes through a value that its forward computed.
     """
 
 
@@ -70,6 +70,30 @@ def note_copied(own: Any) -> None:
         f"tensor() of a tensor that {{}} would lose its history; {way_out}",
         "tensor() of a tensor that requires grad is a copy without history, through which no "
         f"gradient passes; {way_out}",
+    )
+
+
+def note_written(own: Any, what: str) -> None:
+    """Warn that the memory of an array gets values without their history; raise in a transform.
+
+    Parameters
+    ----------
+    own
+        Owner of the record of what is written; None if it has none, but a tangent.
+    what
+        The op that writes, for the message.
+    """
+    shared = f"{what}: the tensor shares the memory of a NumPy array, which holds no history: "
+    others = "no gradient passes through what is read from the array, or from another tensor of it"
+    way_out = "write to a copy, made with array(), or write detach() if no gradient is wanted"
+    if own is None:
+        warnings.warn(f"{shared}{others}; {way_out}", DetachedWarning, stacklevel=level_of_user())
+        return
+    note_lost(
+        own,
+        f"{shared}what is written, which {{}}, would be lost for what is read from the array, or "
+        f"from another tensor of it; {way_out}",
+        f"{shared}{others}; {way_out}",
     )
 
 

@@ -388,7 +388,7 @@ def apply_opaque(op: ArrayOp, bound: dict[str, Any]) -> Any:
     if type(z) is DeviceArray and op is not moved:
         same_device(*(bound[name] for name in op.arguments))
     if z.base is not None:  # possibly a view, which would not be tracked
-        z = z.copy()
+        z = z.copy("K")
     if not record or z.dtype.kind in "biu":
         result = passive(z, *bound.values())
         if MODE.special and MODE.thread.dual is not None:

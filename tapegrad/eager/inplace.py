@@ -15,6 +15,7 @@ import numpy as np
 from tapegrad.cuda.array import Array, as_array, device_of, is_array
 from tapegrad.eager import batched_indices, traced, traced_calls, traced_writes
 from tapegrad.eager.batched import BatchError, holds_batched
+from tapegrad.eager.detached import note_written
 from tapegrad.eager.dispatch import (
     apply_op,
     apply_opaque,
@@ -33,6 +34,7 @@ from tapegrad.eager.tensor import (
     Meta,
     Tensor,
     has_values,
+    is_shared,
     meta_of_result,
     origin_of,
     wrap,
@@ -68,6 +70,8 @@ def check_writable(target: Tensor, what: str, *values: Any) -> None:
             "Inplace update to inference tensor outside InferenceMode is not allowed. You can make "
             "a clone to get a normal tensor before doing inplace update."
         )
+    if meta is not None and is_shared(target):
+        _check_shared(target if meta.base is None else meta.base, what, values)
     if not MODE.recording:
         return
     base = None if meta is None else meta.base
@@ -85,6 +89,17 @@ def check_writable(target: Tensor, what: str, *values: Any) -> None:
             "a leaf Variable that requires grad is being used in an in-place operation. "
             f"({what}: work on a copy, or inside no_grad())"
         )
+
+
+def _check_shared(base: Tensor, what: str, values: tuple[Any, ...]) -> None:
+    """Note that the memory of the user's array will hold values that have a history."""
+    if base._is_tracked:  # noted before
+        return
+    for value in values:
+        own = owner_of(value) if MODE.recording else None
+        if own is not None or is_dual(value):
+            note_written(own, what)
+            return
 
 
 def _check_view(meta: Meta) -> None:

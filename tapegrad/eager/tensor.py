@@ -14,6 +14,7 @@ from tapegrad.cuda.array import Array, DeviceArray, device_of
 from tapegrad.eager.detached import note_detached
 from tapegrad.eager.modes import MODE
 from tapegrad.kernels.dtypes import cast_of
+from tapegrad.ops.shape import layout_order
 from tapegrad.tape.avals import AVALS, DIFFERENTIABLE
 from tapegrad.tape.layout import LEAF_CLOCK, OWN_SLOT
 from tapegrad.tape.owner import Notes, Owner, notes_of, take_notes
@@ -240,6 +241,11 @@ class Tensor(Methods):
     def _is_contiguous(self) -> bool:
         """Whether its elements lie in memory in row-major order, without gaps."""
         return bool(self._a.flags.c_contiguous)
+
+    @property
+    def _memory_order(self) -> tuple[int, ...]:
+        """Its axes in their order in memory."""
+        return layout_order(self.strides)
 
     @property
     def is_leaf(self) -> bool:

@@ -26,8 +26,10 @@ import numpy as np
 from tapegrad.cuda.array import HOST, on_host
 from tapegrad.eager.lines import frame_of_user
 from tapegrad.eager.modes import MODE, ModeContext
-from tapegrad.eager.nodes import Node, nodes_in
+from tapegrad.eager.nodes import Node, copy_with_layout, nodes_in
 from tapegrad.eager.tensor import Tensor, wrap
+from tapegrad.ops.op import TABLE
+from tapegrad.ops.shape import layout_order
 
 _WAYS_OUT = (
     "Use tapegrad.where or tapegrad.cond to choose by values, tapegrad.while_loop for a loop, pass "
@@ -128,6 +130,17 @@ class Trace:
         made.is_array = False
         made._is_shared = node.name == "input"
         return made
+
+    def laid_out(self, node: Node, like: np.ndarray) -> Node:
+        """Return a node with the values of another one, and the layout of an array in memory."""
+        if node.like.strides == like.strides:
+            return node
+        example = copy_with_layout(node.example, like)
+        if node.name == "constant":
+            return Node("constant", example)
+        if node.dtype == bool:  # which NumPy has no positive of
+            return self.add(Node("astype", example, (node,), {"dtype": bool}, TABLE["astype"]))
+        return self.add(Node("positive", example, (node,), {}, TABLE["positive"]))
 
     def detached(self, value: Tensor) -> Tensor:
         """Return what stands for a tensor from outside, which derivatives do not pass."""
@@ -335,6 +348,15 @@ class Traced(Tensor):
         return bool(self._node.like.flags.c_contiguous)
 
     @property
+    def _memory_order(self) -> tuple[int, ...]:
+        return layout_order(self._node.like.strides)
+
+    def _laid_out(self, axes: tuple[int, ...]) -> Tensor:
+        """Return a copy without gaps in memory, whose axes are there in a given order."""
+        like = np.empty([self.shape[a] for a in axes], self.dtype).transpose(np.argsort(axes))
+        return self._trace.tensor(self._trace.laid_out(self._node, like))
+
+    @property
     def itemsize(self) -> int:
         return self._value.dtype.itemsize
 
@@ -408,6 +430,9 @@ class Traced(Tensor):
 
     def clone(self) -> Tensor:
         """Return a tensor with the same value, to which writes have no effect on this one."""
+        order = self._memory_order
+        if not self._node.like.transpose(order).flags.c_contiguous:  # a copy has no gaps
+            return self._laid_out(order)
         made = self._trace.tensor(self._node)
         made._is_shared = False
         return made

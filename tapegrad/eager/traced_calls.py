@@ -247,7 +247,7 @@ def _recorded(step: Step, given: tuple[Any, ...]) -> Any:
 
 def _has_order(value: Traced) -> bool:
     """Whether the axes of an array are in another order in memory, whatever gaps there are."""
-    return shape.layout_order(value._node.like.strides) != (*range(value.ndim),)
+    return value._memory_order != (*range(value.ndim),)
 
 
 _WIDE = (np.dtype(np.float64), np.dtype(np.complex128), np.dtype(np.int64), np.dtype(np.bool_))

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from tapegrad.eager.modes import MODE
-from tapegrad.eager.nodes import Node, copy_with_layout
-from tapegrad.eager.traced import IN_PLACE, NotRecordedError, Trace, Traced
+from tapegrad.eager.nodes import Node
+from tapegrad.eager.traced import IN_PLACE, NotRecordedError, Traced
 from tapegrad.eager.traced_calls import assigned, example_of_index, index_of
-from tapegrad.ops.op import TABLE
 from tapegrad.ops.piecewise import where
 from tapegrad.ops.shape import astype, broadcast_to
 
@@ -36,17 +35,7 @@ def write(target: Any, value: Any) -> None:
         made = made if node.dtype == dtype else astype.public(made, dtype)
         made = made if node.shape == shape else broadcast_to.public(made, shape)
         node = trace.node_of(made)
-    _rebind(target, _laid_out(trace, node, target._node.like))
-
-
-def _laid_out(trace: Trace, node: Node, like: np.ndarray) -> Node:
-    """Return a node whose example has the layout of another array, as the tensor keeps it."""
-    if node.like.strides == like.strides:
-        return node
-    example = copy_with_layout(node.example, like)
-    if node.name == "constant":
-        return Node("constant", example)
-    return trace.add(Node("positive", example, (node,), {}, TABLE["positive"]))
+    _rebind(target, trace.laid_out(node, target._node.like))
 
 
 def assign_item(target: Any, index: Any, value: Any) -> None:

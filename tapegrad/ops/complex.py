@@ -16,10 +16,10 @@ from tapegrad.cuda.array import HOST, as_array, zeros
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops.composite import composite
 from tapegrad.ops.kinds import elementwise, view
-from tapegrad.ops.op import internal, is_complex, public, shape_of
+from tapegrad.ops.op import array_of, internal, is_complex, public, shape_of
 from tapegrad.ops.piecewise import sign, where
 from tapegrad.ops.reduction import euclidean_norm
-from tapegrad.ops.shape import astype, getitem
+from tapegrad.ops.shape import astype, getitem, laid_out, order_of_copies
 
 COMPLEX_OF = {np.dtype(np.float32): np.complex64, np.dtype(np.float64): np.complex128}
 
@@ -68,7 +68,8 @@ def imag(x):
     """Imaginary part: a view, or zeros without derivative for a real array."""
     if is_complex(x):
         return imaginary(x)
-    return zeros(shape_of(x), getattr(x, "dtype", float), getattr(x, "device", HOST))
+    found = zeros(shape_of(x), getattr(x, "dtype", float), getattr(x, "device", HOST))
+    return laid_out(found, order_of_copies(array_of(x), "A"))
 
 
 @view

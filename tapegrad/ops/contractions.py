@@ -22,7 +22,7 @@ from tapegrad.ops.composite import composite
 from tapegrad.ops.indexing import scatter_add
 from tapegrad.ops.op import internal, plain, rank, refuse_masked, shape_of
 from tapegrad.ops.products import matmul
-from tapegrad.ops.shape import broadcast_to, reshape, transpose, unbroadcast
+from tapegrad.ops.shape import broadcast_to, diagonal, reshape, transpose, unbroadcast
 
 LETTERS = "zyxwvutsrqponmlkjihgfedcbaZYXWVUTSRQPONMLKJIHGFEDCBA"  # for unnamed axes
 _NUMBERED = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"  # for axes with numbers
@@ -88,6 +88,8 @@ def einsum(subscripts, *operands, optimize=None):
     text = _explicit(subscripts, tuple(map(rank, operands)))
     inputs, output = text.split("->")
     terms, arrays = inputs.split(","), list(operands)
+    if len(arrays) == 1 and {*terms[0]} == {*output}:
+        return _shown(terms[0], arrays[0], output)
     if len(arrays) < 3:
         found = _matrix_product(terms, arrays, output) if len(arrays) == 2 else None
         return contract(arrays, text) if found is None else _arranged(*found, output)
@@ -125,6 +127,22 @@ def _with_letters(*args: Any) -> tuple[str, tuple[Any, ...]]:
     operands, axes = args[: len(args) // 2 * 2 : 2], args[1::2]
     output = f"->{letters(args[-1])}" if len(args) % 2 else ""
     return ",".join(map(letters, axes)) + output, operands
+
+
+def _shown(letters: str, x: Any, output: str) -> Any:
+    """Return a view of an array: diagonals for repeated letters, axes in the order of the output.
+
+    Of arrays, NumPy's own views can be written to.
+    """
+    if isinstance(x, np.ndarray):
+        return np.einsum(f"{letters}->{output}", x)
+    while len({*letters}) < len(letters):
+        repeated = next(c for c in letters if letters.count(c) > 1)
+        first = letters.index(repeated)
+        second = letters.index(repeated, first + 1)
+        x = diagonal(x, 0, first, second)
+        letters = f"{letters[:first]}{letters[first + 1 : second]}{letters[second + 1 :]}{repeated}"
+    return transpose(x, [letters.index(c) for c in output])
 
 
 def _arranged(letters: str, x: Any, output: str) -> Any:

@@ -23,7 +23,15 @@ from tapegrad.ops.op import (
     shape_of,
 )
 from tapegrad.ops.piecewise import where
-from tapegrad.ops.shape import broadcast_to, concatenate, flip, moveaxis, ravel
+from tapegrad.ops.shape import (
+    broadcast_to,
+    concatenate,
+    flip,
+    laid_out,
+    moveaxis,
+    order_of_copies,
+    ravel,
+)
 
 
 def _along(axis: int, part: Any) -> tuple[Any, ...]:
@@ -92,7 +100,8 @@ def _slope(x: Any, spacing: Any, axis: int, edge_order: int) -> Any:
     if edge_order == 2:
         first = first + (slopes[..., :1] - slopes[..., 1:2]) * steps[0] / (steps[0] + steps[1])
         last = last + (slopes[..., -1:] - slopes[..., -2:-1]) * steps[-1] / (steps[-1] + steps[-2])
-    return moveaxis(concatenate([first, inside, last], -1), -1, axis)
+    found = moveaxis(concatenate([first, inside, last], -1), -1, axis)
+    return laid_out(found, order_of_copies(moveaxis(x, -1, axis), "K"))
 
 
 def _as_real(x: Any) -> Any:
@@ -195,7 +204,7 @@ def cross(a, b, axisa=-1, axisb=-1, axisc=-1, axis=None):
         raise ValueError("cross: vectors must have length 3")
     ahead, behind = [1, 2, 0], [2, 0, 1]
     found = a[..., ahead] * b[..., behind] - a[..., behind] * b[..., ahead]
-    return moveaxis(found, -1, axisc)
+    return moveaxis(laid_out(found, (*range(rank(found)),)), -1, axisc)
 
 
 @composite(batching="axis")

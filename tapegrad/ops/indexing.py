@@ -12,7 +12,6 @@ from tapegrad.ops.batching import place_of_batch, shifted_index, with_rank
 from tapegrad.ops.composite import composite
 from tapegrad.ops.devices import on_device_of
 from tapegrad.ops.op import (
-    copied,
     internal,
     is_differentiated,
     normalize_axis,
@@ -23,7 +22,18 @@ from tapegrad.ops.op import (
     shape_of,
 )
 from tapegrad.ops.piecewise import where
-from tapegrad.ops.shape import atleast_1d, embed, getitem, moveaxis, reshape, stand_in, unbroadcast
+from tapegrad.ops.shape import (
+    atleast_1d,
+    copied_as,
+    embed,
+    getitem,
+    laid_out,
+    moveaxis,
+    order_of_copies,
+    reshape,
+    stand_in,
+    unbroadcast,
+)
 
 
 def is_basic(index: Any) -> bool:
@@ -227,7 +237,8 @@ def take(x, indices, axis=None, mode="raise"):
         indices = np.clip(indices, 0, length - 1)
     elif mode != "raise":
         raise ValueError(f"take: mode {mode!r} is not one of raise, wrap, clip")
-    return gather(x, (*(slice(None),) * axis, indices))
+    found = gather(x, (*(slice(None),) * axis, indices))
+    return laid_out(found, (*range(rank(found)),))
 
 
 @composite
@@ -264,7 +275,7 @@ def sort(x, axis=-1):
     if axis is None:
         x, axis = reshape(x, (-1,)), 0
     order = np.argsort(plain(x), axis=axis, kind="stable")
-    return take_along_axis(x, order, axis=axis)
+    return laid_out(take_along_axis(x, order, axis=axis), order_of_copies(x, "K"))
 
 
 @composite
@@ -289,9 +300,10 @@ def pad(x, pad_width, mode="constant", constant_values=0.0):
             slice(before, before + dim) for (before, _), dim in zip(widths, shape, strict=True)
         )
         placed = embed(x, outer, getitem, {"index": index})
-        if not np.any(constant_values):
-            return placed
-        return placed + np.pad(np.zeros(shape, x.dtype), widths, constant_values=constant_values)
+        if np.any(constant_values):
+            edges = np.pad(np.zeros(shape, x.dtype), widths, constant_values=constant_values)
+            placed = placed + edges
+        return laid_out(placed, order_of_copies(x, "A"))
     if mode not in ("edge", "wrap", "reflect", "symmetric"):
         raise ValueError(
             f"pad: mode {mode!r} is not supported; use constant, edge, wrap, reflect or symmetric"
@@ -301,4 +313,4 @@ def pad(x, pad_width, mode="constant", constant_values=0.0):
         if before or after:
             where_from = np.pad(np.arange(shape[axis]), (before, after), mode=mode)
             x = take(x, where_from, axis=axis)
-    return copied(x) if x is given else x
+    return (copied_as if x is given else laid_out)(x, order_of_copies(given, "A"))

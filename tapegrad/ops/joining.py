@@ -21,8 +21,10 @@ from tapegrad.ops.shape import (
     atleast_1d,
     broadcast_to,
     concatenate,
+    copied_as,
     expand_dims,
     flip,
+    laid_out,
     moveaxis,
     ravel,
     reshape,
@@ -154,7 +156,7 @@ def meshgrid(x, *more, indexing="xy", sparse=False, copy=True):
         for a, place in zip(axes, places, strict=True)
     ]
     found = spaced if sparse else [broadcast_to(a, tuple(shape)) for a in spaced]
-    return [copied(a) for a in found] if copy else found
+    return [copied_as(a, (*range(count),)) for a in found] if copy else found
 
 
 _NUMBERS = (int, float, complex)
@@ -181,7 +183,7 @@ def select(condlist, choicelist, default=0):
     *choices, found = (np.asarray(x, dtype) if type(x) in _NUMBERS else x for x in given)
     for condition, choice in zip(reversed(condlist), reversed(choices), strict=True):
         found = where(condition, choice, found)
-    return found
+    return laid_out(found, (*range(rank(found)),))
 
 
 @composite

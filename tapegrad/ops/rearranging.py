@@ -14,7 +14,14 @@ import numpy as np
 from tapegrad.ops.composite import composite
 from tapegrad.ops.indexing import at
 from tapegrad.ops.op import array_of, dtype_of, plain, rank, refuse_masked, shape_of
-from tapegrad.ops.shape import astype, broadcast_to, concatenate, ravel
+from tapegrad.ops.shape import (
+    astype,
+    broadcast_to,
+    concatenate,
+    laid_out,
+    order_of_copies,
+    ravel,
+)
 
 
 def rearranged(move: Callable[..., Any], arrays: list[Any], dtype: Any = None) -> Any:
@@ -46,14 +53,16 @@ def insert(x, obj, values, axis=None):
     """Insert values before given indices of an axis (by default, of the flattened array)."""
     refuse_masked(obj)
     dtype = plain(array_of(x)).dtype
-    return rearranged(lambda x, values: np.insert(x, obj, values, axis), [x, values], dtype)
+    found = rearranged(lambda x, values: np.insert(x, obj, values, axis), [x, values], dtype)
+    return found if axis is None else laid_out(found, order_of_copies(array_of(x), "A"))
 
 
 @composite
 def delete(x, obj, axis=None):
     """Remove given indices of an axis (by default, of the flattened array)."""
     refuse_masked(obj)
-    return rearranged(lambda x: np.delete(x, obj, axis), [x])
+    found = rearranged(lambda x: np.delete(x, obj, axis), [x])
+    return found if axis is None else laid_out(found, order_of_copies(array_of(x), "A"))
 
 
 @composite
@@ -121,4 +130,4 @@ def piecewise(x, condlist, funclist, *args, **kw):
             found[condition] = chosen
         return found
 
-    return rearranged(placed, parts, dtype_of(x))
+    return laid_out(rearranged(placed, parts, dtype_of(x)), order_of_copies(x, "K"))

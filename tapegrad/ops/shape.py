@@ -256,6 +256,49 @@ def layout_order(strides: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(np.argsort([-abs(stride) for stride in strides], kind="stable").tolist())
 
 
+def memory_order(x: Any) -> tuple[int, ...]:
+    """Return the axes of an array or a tensor in their order in memory."""
+    known = getattr(x, "_memory_order", None)  # that of a tensor
+    return layout_order(x.strides) if known is None else known
+
+
+def order_of_copies(x: Any, order: str) -> tuple[int, ...]:
+    """Return the axes, in their order in memory, of what NumPy makes of an array in an order."""
+    axes = (*range(rank(x)),)
+    if order == "K":
+        return memory_order(x)
+    if order == "A" and memory_order(x) == axes[::-1] and is_contiguous(transpose(x)):
+        return axes if is_contiguous(x) else axes[::-1]
+    return axes
+
+
+def laid_out(x: Any, axes: tuple[int, ...]) -> Any:
+    """Return an array without gaps in memory, whose axes are there in a given order: x or a copy.
+
+    Ops that compute a function of NumPy in another way than NumPy do it, so that `reshape` and
+    `ravel` of the result are views where they are views in NumPy.
+    """
+    arranged = transpose(x, axes)
+    if is_contiguous(arranged):
+        return x
+    if (lay_out := getattr(x, "_laid_out", None)) is not None:  # a traced tensor
+        return lay_out(axes)
+    rows = reshape(reshape(arranged, (-1,)), shape_of(arranged))
+    return transpose(rows, np.argsort(axes).tolist())
+
+
+def copied_as(x: Any, axes: tuple[int, ...]) -> Any:
+    """Return a copy without gaps in memory, whose axes are there in a given order."""
+    found = laid_out(x, axes)
+    return copied(x) if found is x else found
+
+
+def is_contiguous(x: Any) -> bool:
+    """Whether the elements of an array or a tensor are in row-major order, without gaps."""
+    flags = getattr(x, "flags", None)  # those of an array
+    return x._is_contiguous if flags is None else flags.c_contiguous
+
+
 def is_packed(x: Any, step: int) -> bool:
     """Whether an array has no gaps in memory, in column-major (1) or row-major order (-1)."""
     packed = x.itemsize
@@ -274,9 +317,7 @@ def ravel(x, order="C"):
     The result is a view where the elements lie in memory one after the other, otherwise a copy.
     """
     found = in_order(x, (-1,), order, "ravel")
-    flags = getattr(found, "flags", None)  # those of an array
-    is_view = found._is_contiguous if flags is None else flags.c_contiguous
-    return found if is_view else copied(found)
+    return found if is_contiguous(found) else copied(found)
 
 
 @composite
@@ -429,7 +470,7 @@ def roll(x, shift, axis=None):
             at = length - step % length
             head, tail = _cut(x, [at, length - at], a)
             x = concatenate([tail, head], a)
-    return copied(x) if x is given else x
+    return (copied_as if x is given else laid_out)(x, order_of_copies(given, "K"))
 
 
 @composite
@@ -449,7 +490,7 @@ def tile(x, reps):
     is_view = not all(shape_of(found)) or all(
         r == 1 or dim == 1 for r, dim in zip(reps, shape, strict=True)
     )
-    return copied(found) if is_view else found
+    return copied_as(found, (*range(ndim),)) if is_view else found
 
 
 @composite

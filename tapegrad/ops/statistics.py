@@ -26,7 +26,7 @@ from tapegrad.ops.op import (
 )
 from tapegrad.ops.piecewise import where
 from tapegrad.ops.products import matmul
-from tapegrad.ops.shape import astype, concatenate, moveaxis, reshape
+from tapegrad.ops.shape import astype, concatenate, laid_out, memory_order, moveaxis, reshape
 
 
 @composite
@@ -155,7 +155,7 @@ def _quantiles(ordered, count, unknown, q, method, kept):
         between = where(infinite, weighted, first + (second - first) * part)
     found = where(part == 0.0, first, between)
     found = moveaxis(where(unknown, last, found), -1, 0)
-    return reshape(found, shape)
+    return reshape(laid_out(found, (*range(rank(found)),)), shape)
 
 
 @composite
@@ -167,7 +167,14 @@ def percentile(x, q, axis=None, *, method="linear", keepdims=False):
 @composite(batching="axis")
 def median(x, axis=None, *, keepdims=False):
     """Median over axes; the two middle elements share the cotangent."""
-    return quantile(x, 0.5, axis, keepdims=keepdims)
+    found = quantile(x, 0.5, axis, keepdims=keepdims)
+    axes = normalize_axes(axis, rank(x))
+    if len(axes) != 1:
+        return found
+    order = memory_order(array_of(x))
+    if not keepdims:
+        order = tuple(a - (a > axes[0]) for a in order if a != axes[0])
+    return laid_out(found, order)
 
 
 # -- ignoring nan ---------------------------------------------------------------------------------

@@ -524,7 +524,7 @@ def _check_dirty(
             raise RuntimeError(
                 "a leaf Variable that requires grad has been used in an in-place operation."
             )
-        check_writable(tensor, cls.__name__)
+        check_writable(tensor, cls.__name__, *args)
         if base is not None and len(given) > 1:
             raise RuntimeError(
                 "If your Function modifies inplace an input that is a view of another Tensor, your "

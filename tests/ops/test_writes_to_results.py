@@ -1,0 +1,69 @@
+"""A write to `ravel` of a result changes the result if it does in NumPy, in all forms of a call."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import tapegrad as tg
+
+X = np.arange(1.0, 9.0)
+MATRIX = (2, 4)
+
+RESULTS = {
+    "array of every other element": lambda np, x: np.array(x[::2]),
+    "array of a column": lambda np, x: np.array(x.reshape(MATRIX)[:, 0]),
+    "array of columns": lambda np, x: np.array(x.reshape(MATRIX)[:, ::2]),
+    "array of the reverse": lambda np, x: np.array(x[::-1]),
+    "array of a transpose": lambda np, x: np.array(x.reshape(MATRIX).T),
+    "copy of every other element": lambda np, x: x[::2].copy(),
+    "pad": lambda np, x: np.pad(x.reshape(MATRIX).T, 1),
+    "sort": lambda np, x: np.sort(x.reshape(MATRIX).T, axis=0),
+    "take": lambda np, x: np.take(x.reshape(MATRIX), [0, 1], axis=1),
+    "columns": lambda np, x: x.reshape(MATRIX)[:, [0, 1]],
+    "einsum": lambda np, x: np.einsum("ij->ji", x.reshape(MATRIX) * 1.0),
+    "meshgrid": lambda np, x: np.meshgrid(x, x)[0],
+    "tile": lambda np, x: np.tile(x, (2, 1)),
+    "repeat": lambda np, x: np.repeat(x.reshape(MATRIX), 2, axis=1),
+    "insert": lambda np, x: np.insert(x.reshape(MATRIX).T, 1, 0.0, axis=0),
+    "delete": lambda np, x: np.delete(x.reshape(MATRIX).T, 1, axis=0),
+    "median": lambda np, x: np.median(x.reshape(2, 2, 2).T, axis=0),
+    "zeros_like": lambda np, x: np.zeros_like(x.reshape(MATRIX).T),
+}
+RESULTS["select"] = lambda np, x: np.select([x.reshape(MATRIX).T > 3], [x.reshape(MATRIX).T])
+RESULTS["piecewise"] = lambda np, x: np.piecewise(
+    x.reshape(MATRIX).T, [x.reshape(MATRIX).T > 3], [lambda t: t * 2, 1.0]
+)
+
+
+@pytest.mark.parametrize("result", RESULTS.values(), ids=RESULTS)
+def test_all_forms_agree_with_numpy(result):
+    def program(x, module=tg):
+        found = result(module, x)
+        flat = module.ravel(found)
+        flat[0] = 70.0
+        return module.sum(found * found) + module.sum(x[:2])
+
+    expected = program(X.copy(), np)
+    assert program(X.copy()) == expected
+    assert program(tg.tensor(X)) == expected
+    assert program(tg.tensor(X, requires_grad=True)) == expected
+    assert tg.jit(program)(X) == expected
+    assert tg.value_and_grad(program)(X)[0] == expected
+    assert tg.value_and_grad(tg.jit(program))(X)[0] == expected
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # some are computed item by item
+        assert np.all(tg.vmap(program)(np.stack([X, X])) == expected)
+
+
+def test_masks_of_other_order():
+    def program(x):
+        mask = tg.array(x.T > 3.0)
+        mask[0, 1] = True
+        chosen = tg.array((x > 2.0)[:, ::2])
+        tg.ravel(chosen)[0] = True
+        return tg.sum(tg.where(mask, x.T, 0.0)) + tg.sum(tg.where(chosen, x[:, ::2], 0.0))
+
+    x = X.reshape(MATRIX)
+    assert program(x) == program(tg.tensor(x)) == tg.jit(program)(x) == 46.0
+    np.testing.assert_array_equal(tg.grad(tg.jit(program))(x), tg.grad(program)(x))
