@@ -213,6 +213,11 @@ def _fill_(self: Tensor, value: Any) -> Tensor:
     return inplace.write(self, value, "fill_", keep=True)
 
 
+def _fill(self: Tensor, value: Any) -> None:
+    """Set all elements to a number, in place."""
+    inplace.write(self, value, "fill", keep=True)
+
+
 def _backward(
     self: Tensor,
     gradient: Any = None,
@@ -428,6 +433,7 @@ def _install_protocols() -> None:
             _data, hooks.set_data, _keep_data, "The memory, mutations of which go unnoticed."
         ),
         "detach_": hooks.detach_,
+        "fill": _fill,
         "fill_": _fill_,
         "flatten": _flatten,
         "draw": lambda self: inspection.draw(self._own),

@@ -18,9 +18,9 @@ class DetachedWarning(UserWarning):
     """A tensor that requires grad was converted to a number, which has no history.
 
     It is issued once per location, outside transforms such as `tapegrad.grad`; inside them the
-    conversion is an error. So is a write of values with a history to a tensor that shares the memory
-    of an array. A transform also issues the warning if its result does not depend on its argument,
-    and a `Function` if a derivative of its backward goes through a value that its forward computed.
+    conversion is an error. So is a write of values with a history to a tensor on the memory of an
+    array. A transform also issues the warning if its result does not depend on its argument, and a
+    `Function` if a derivative of its backward goes through a value that its forward computed.
     """
 
 

@@ -325,6 +325,8 @@ def _copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -
 def _put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
     if not isinstance(a, Tensor):
         raise _refuse("numpy.put to an array", "write to a tensor, or detach() the values")
+    if not np.size(v):  # nothing is written, as in NumPy
+        return
     places = np.arange(a.size).take(np.ravel(unwrap(ind)), mode=mode)  # type: ignore[call-overload]
     a[np.unravel_index(places, a.shape)] = FUNCTIONS["resize"](v, places.size)
 

@@ -61,7 +61,8 @@ class Packed:
                 "Output of saved tensor unpack_hook expected to be a Tensor but got result of type "
                 f"{type(found).__name__}"
             )
-        return with_saved_tangent(wrap(found._a, self.own if own is None else own), self.tangent)
+        array = unshared_tensor(found)._a  # the hook may return a work array at every call
+        return with_saved_tangent(wrap(array, self.own if own is None else own), self.tangent)
 
 
 def check_savable(value: Any) -> None:

@@ -8,7 +8,7 @@ computed only if something needs them, as a callback does.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import NoneType
 from typing import Any, NamedTuple
 
@@ -424,11 +424,7 @@ def _checked(trace: Trace, shape: tuple[int, ...], index: Any) -> list[Any]:
         elif is_unknown(part):
             raise NotRecordedError("a bound of a slice, or a list, depends on the arguments")
         else:
-            part = _known_part(part)
-            if isinstance(part, (bool, np.bool_)):
-                raise NotRecordedError("an index that is True or False")
-            is_mask = isinstance(part, np.ndarray) and part.dtype == np.bool_
-            parts += np.nonzero(part) if is_mask else [part]
+            parts += without_masks(_known_part(part))
     if any(part is Ellipsis for part in parts):
         at = next(k for k, part in enumerate(parts) if part is Ellipsis)
         taken = sum(part is not None for part in parts) - 1
@@ -446,6 +442,15 @@ def _checked(trace: Trace, shape: tuple[int, ...], index: Any) -> list[Any]:
             parts[k] = checked(trace.node_of(part), shape[axis])
         axis += part is not None
     return parts
+
+
+def without_masks(part: Any) -> Sequence[Any]:
+    """Return what a part of an index stands for: a mask for index arrays, others for themselves."""
+    if not isinstance(part, (bool, np.bool_, np.ndarray)) or np.result_type(part) != np.bool_:
+        return [part]
+    if not np.ndim(part):
+        raise NotRecordedError("an index that is True or False")
+    return np.nonzero(np.asarray(part))
 
 
 def check_ellipsis(parts: list[Any], at: int, axes: int) -> None:

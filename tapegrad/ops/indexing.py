@@ -282,7 +282,12 @@ def sort(x, axis=-1):
 def pad(x, pad_width, mode="constant", constant_values=0.0):
     """Extend every axis by a constant, or by NumPy's modes edge, wrap, reflect and symmetric."""
     shape = shape_of(x)
-    widths = np.broadcast_to(np.asarray(pad_width), (len(shape), 2)).tolist()
+    if isinstance(pad_width, dict):  # of some axes
+        given, pad_width = pad_width, [(0, 0) for _ in shape]
+        for axis, width in given.items():
+            before, after = width if np.ndim(width) else (width, width)
+            pad_width[normalize_axis(axis, len(shape))] = before, after
+    widths = np.broadcast_to(np.asarray(pad_width), (len(shape), 2)).tolist() if shape else []
     if any(width < 0 for pair in widths for width in pair):
         raise ValueError(
             f"pad: pad_width {pad_width!r} must not be negative; use slices to cut off"

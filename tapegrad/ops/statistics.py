@@ -16,6 +16,7 @@ from tapegrad.ops.cumulative import cumprod, cumsum, prod
 from tapegrad.ops.indexing import sort, take_along_axis
 from tapegrad.ops.op import (
     array_of,
+    copied,
     dtype_of,
     in_precision_of,
     normalize_axes,
@@ -193,6 +194,8 @@ def nan_to_num(x, copy=True, nan=0.0, posinf=None, neginf=None):
     if not copy:
         raise TypeError("nan_to_num: copy=False is not supported; assign the result to x[...]")
     values = plain(x)
+    if values.dtype.kind not in "fc":  # they are finite
+        return copied(array_of(x))
     limits = np.finfo(values.dtype)
     x = where(values == np.inf, limits.max if posinf is None else posinf, x)
     x = where(values == -np.inf, limits.min if neginf is None else neginf, x)

@@ -11,7 +11,7 @@ import numpy as np
 from tapegrad.eager.nodes import Node
 from tapegrad.eager.numeric import PASSIVE
 from tapegrad.eager.traced import NotRecordedError
-from tapegrad.eager.traced_calls import check_ellipsis
+from tapegrad.eager.traced_calls import check_ellipsis, without_masks
 from tapegrad.ops.kinds import Elementwise
 from tapegrad.ops.op import normalize_axes
 from tapegrad.ops.shape import permutation_of
@@ -378,11 +378,7 @@ def _expanded(shape: tuple[int, ...], given: Any) -> list[Any]:
     """Return the parts of an index, one for each axis and each new one."""
     made: list[Any] = []
     for part in list(given) if type(given) is tuple or _holds_node(given) else [given]:
-        part = np.asarray(part) if type(part) is list else part
-        if isinstance(part, (bool, np.bool_)):
-            raise NotRecordedError("an index that is True or False")
-        is_mask = isinstance(part, np.ndarray) and part.dtype == np.bool_
-        made += np.nonzero(part) if is_mask else [part]
+        made += without_masks(np.asarray(part) if type(part) is list else part)
     if not any(part is Ellipsis for part in made):
         made.append(Ellipsis)
     at = next(k for k, part in enumerate(made) if part is Ellipsis)

@@ -88,6 +88,42 @@ def test_hooks(kind):
     assert np.array_equal(x.grad, [14.0, 14.0])
 
 
+def test_unpack_hooks():
+    work = np.zeros(3)
+
+    def unpacked(content):
+        work[:] = content
+        return tg.as_tensor(work)
+
+    x = tg.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    with tg.autograd.graph.saved_tensors_hooks(lambda t: t.numpy().copy(), unpacked):
+        y = tg.sum(x * tg.exp(x) * tg.sin(x))
+    (g,) = tg.autograd.grad(y, x, create_graph=True)
+    (h,) = tg.autograd.grad(g.sum(), x)
+    a = x.detach().numpy()
+    np.testing.assert_allclose(g.detach(), np.exp(a) * ((1 + a) * np.sin(a) + a * np.cos(a)))
+    np.testing.assert_allclose(h, 2 * np.exp(a) * (np.sin(a) + (1 + a) * np.cos(a)))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_rules_of_vmap(form):
+    work = np.zeros((2, 3))
+
+    class Sine(tg.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return tg.sin(x)
+
+        @staticmethod
+        def vmap(info, in_dims, x):
+            np.sin(x.numpy(), out=work)
+            return FORMS[form](work), 0
+
+    a = np.linspace(0.1, 0.6, 6).reshape(2, 3)
+    found = tg.vmap(lambda x: Sine.apply(x) * Sine.apply(2.0 * x))(a)
+    np.testing.assert_allclose(found, np.sin(a) * np.sin(2 * a))
+
+
 def test_cotangents():
     given = np.ones(2)
     x = tg.tensor([1.0, 2.0], requires_grad=True)

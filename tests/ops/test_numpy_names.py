@@ -373,3 +373,47 @@ def test_numbers_among_choices(dtype):
         for found in (f(tg.tensor(x)).numpy(), tg.jit(f)(x), tg.vmap(f)(tg.tensor(x)).numpy()):
             assert found.dtype == expected.dtype
             np.testing.assert_array_equal(found, expected)
+
+
+def test_integers_are_finite():
+    found = tg.nan_to_num(np.array([1, 2]), nan=3)
+    assert found.dtype == np.int64
+    np.testing.assert_array_equal(found, [1, 2])
+
+
+def test_nothing_is_put():
+    y = tg.tensor([1.0, 2.0])
+    np.put(y, [0], [])
+    np.testing.assert_array_equal(y, [1.0, 2.0])
+
+
+@pytest.mark.parametrize("widths", [{0: 1}, {-1: (1, 2)}, {0: (0, 1), 1: 2}, {}])
+@pytest.mark.parametrize("mode", ["constant", "edge"])
+def test_pad_of_some_axes(widths, mode):
+    x = np.arange(6.0).reshape(2, 3)
+    np.testing.assert_array_equal(tg.pad(x, widths, mode), np.pad(x, widths, mode))
+    gradient = tg.grad(lambda x: tg.sum(tg.pad(x, widths, mode) ** 2))(x)
+    counts = np.pad(np.arange(6).reshape(2, 3), widths, mode)
+    if mode == "edge":
+        expected = [2 * x.ravel()[k] * np.sum(counts == k) for k in range(6)]
+        np.testing.assert_allclose(gradient.ravel(), expected)
+    else:
+        np.testing.assert_allclose(gradient, 2 * x)
+
+
+@pytest.mark.parametrize("mode", ["constant", "edge"])
+def test_pad_of_no_axes(mode):
+    assert tg.pad(tg.tensor(2.0), 1, mode) == np.pad(np.array(2.0), 1, mode) == 2.0
+
+
+def test_fill():
+    def f(x):
+        y = x * 2.0
+        assert y[1:].fill(x[0]) is None
+        return tg.sum(y * y)
+
+    x = np.array([1.0, 2.0, 3.0])
+    expected = [12.0, 0.0, 0.0]  # (2 x0)^2 + 2 x0^2
+    for gradient in (tg.grad(f), tg.grad(tg.jit(f))):
+        np.testing.assert_allclose(gradient(x), expected)
+    np.testing.assert_allclose(tg.vmap(tg.grad(f))(np.stack([x, x])), [expected, expected])

@@ -17,6 +17,9 @@ INDICES = {  # an ellipsis of no axes separates the arrays
     "numbers": np.s_[:, 0, ..., 1],
     "ellipsis of an axis": np.s_[[0, 1], ..., [0, 1]],
     "new axis": np.s_[:, [0, 1], None, [0, 1]],
+    "True": np.s_[True],
+    "array that is True": np.s_[np.array(True)],
+    "array that is False": np.s_[:, np.array(False)],
 }
 OF_ITEMS = {
     "arrays": np.s_[[0, 1], ..., [0, 1]],

@@ -6,6 +6,8 @@ import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from tapegrad.autograd.engine.context import FunctionCtx
 from tapegrad.autograd.engine.custom import Function, FunctionMeta
 from tapegrad.eager.batched import (
@@ -23,6 +25,7 @@ from tapegrad.eager.frames import check_reducible
 from tapegrad.eager.item_by_item import as_items
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.numeric import FUNCTIONS
+from tapegrad.eager.saved_values import with_own_memory
 from tapegrad.eager.tensor import Tensor
 from tapegrad.ops.shape import unbroadcast
 
@@ -78,6 +81,10 @@ def apply_to_batch(cls: type[Function], args: tuple[Any, ...]) -> Any:
 def _outputs(output: Any, out_dims: Any, level: Level) -> Any:
     """Return the outputs of a Function's own rule as those of one item."""
     if not isinstance(output, tuple):
+        if isinstance(output, np.ndarray):  # a work array, perhaps
+            output = output.copy()
+        elif isinstance(output, Tensor):
+            output = with_own_memory(output)
         if isinstance(out_dims, tuple):
             raise RuntimeError(
                 "The autograd.Function's vmap staticmethod returned an incompatible (output, "
