@@ -15,6 +15,7 @@ from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.duals import any_dual, carry_tangent, without_history
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.numeric import FUNCTIONS
+from tapegrad.eager.shared_memory import exact_copy
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.eager.traced import (
     NotRecordedError,
@@ -135,8 +136,8 @@ def check_differentiable(leaf: Any, argument: Any, number: int, name: str) -> No
 class Call:
     """One call of a function with some arguments made differentiable.
 
-    With `is_kept`, derivatives are computed after the transform has returned. Arrays are then
-    copied, since writes to them are not noticed.
+    Arrays are copied, since writes to them are not noticed: by the function itself, or before a
+    derivative is computed after the transform has returned.
     """
 
     def __init__(
@@ -147,10 +148,8 @@ class Call:
         name: str,
         has_aux: bool = False,
         kwargs: dict[str, Any] | None = None,
-        is_kept: bool = False,
     ) -> None:
         self.name = name
-        self.is_kept = is_kept
         self.outer = MODE.thread.transform  # the transform that surrounds this call
         self.has_inner = False  # the function calls another transform
         self.failure: RuntimeError | None = None  # raised where a gradient would be lost
@@ -203,16 +202,15 @@ class Call:
         if tensor.dtype not in DIFFERENTIABLE:
             check_differentiable(value, argument, number, self.name)
         if MODE.thread.levels:  # every item of a batch has an input, and a gradient, of its own
-            return standing_for(value, as_item(self._leaf(in_all_levels(tensor), True)))
-        made = self._leaf(tensor, isinstance(value, Tensor) or not self.is_kept)
-        return standing_for(value, made)
+            return standing_for(value, as_item(self._leaf(in_all_levels(tensor))))
+        made = tensor if isinstance(value, Tensor) else wrap(exact_copy(tensor._a))
+        return standing_for(value, self._leaf(made))
 
-    def _leaf(self, tensor: Tensor, is_shared: bool) -> Tensor:
+    def _leaf(self, tensor: Tensor) -> Tensor:
         """Return what the function is given for a tensor: a leaf, or a copy with its history."""
         if tensor._own is not None:
             return MODE.with_recording(True, FUNCTIONS["positive"], tensor)
-        leaf = wrap(tensor._a if is_shared else tensor._a.copy()).requires_grad_()
-        return carry_tangent(tensor, leaf)
+        return carry_tangent(tensor, wrap(tensor._a).requires_grad_())
 
     def has_made(self, own: Owner) -> bool:
         """Whether a record was made by this call, not by the surrounding code."""

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.cuda.array import DeviceArray
+from tapegrad.eager.nodes import copy_with_layout
 from tapegrad.eager.tensor import Tensor, is_shared
 from tapegrad.kernels.pool import LEAST, pooled
 from tapegrad.kernels.structs import address_of
@@ -44,6 +45,15 @@ def unshared(value: Any, array: Any) -> Any:
     if isinstance(value, Tensor) and not is_shared(value):
         return array
     return copied(array)
+
+
+def exact_copy(array: Any) -> Any:
+    """Return a copy of an array whose elements lie in memory as those of the array."""
+    if type(array) is DeviceArray:
+        return array.copy()
+    if array.nbytes < LEAST and array.flags.c_contiguous:  # the usual case
+        return array.copy()
+    return pooled(array.copy, "K") if array.flags.forc else copy_with_layout(array, array)
 
 
 def copied(value: Any) -> Any:

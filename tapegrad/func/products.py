@@ -58,7 +58,7 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[An
     check_function(f, "vjp")
     if is_recording(primals):
         return recorded.vjp(f, primals, has_aux)
-    call = Call(f, primals, tuple(range(len(primals))), "vjp", has_aux, is_kept=True)
+    call = Call(f, primals, tuple(range(len(primals))), "vjp", has_aux)
     outputs, build = outputs_of(call)
     if has_no_history(call, outputs):
         note_independent("vjp")
@@ -154,7 +154,7 @@ def linearize(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tu
     check_function(f, "linearize")
     if is_recording(primals):
         return recorded.linearize(f, primals, has_aux)
-    call = Call(f, primals, tuple(range(len(primals))), "linearize", has_aux, is_kept=True)
+    call = Call(f, primals, tuple(range(len(primals))), "linearize", has_aux)
     outputs, build = outputs_of(call)
     if has_no_history(call, outputs):
         note_independent("linearize")

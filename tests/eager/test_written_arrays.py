@@ -272,3 +272,56 @@ class TestLargeArrays:
         a[:] = 5.0
         y.backward()
         np.testing.assert_allclose(x.grad.numpy(), wanted, rtol=1e-14)
+
+
+ARGUMENTS = {
+    "vector": np.array([1.0, 2.0, 3.0]),
+    "with gaps": np.arange(1.0, 7.0)[::2],
+    "column-major": np.asfortranarray(np.arange(1.0, 7.0).reshape(2, 3)),
+    "large": np.linspace(0.1, 1.0, 40_000).reshape(200, 200),
+    "large and transposed": np.linspace(0.1, 1.0, 40_000).reshape(200, 200).T,
+}
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_the_function_overwrites_its_argument(name):
+    a = ARGUMENTS[name]
+    before = a.copy()
+
+    def f(x):
+        y = tg.sum(x * x * x)
+        a[...] = 9.0
+        return y + tg.sum(tg.sin(x))
+
+    expected = 3 * before**2 + np.cos(before)
+    derivatives = {
+        "grad": lambda: tg.grad(f)(a),
+        "value_and_grad": lambda: tg.value_and_grad(f)(a)[1],
+        "jacobian": lambda: tg.jacobian(f)(a),
+        "vjp": lambda: tg.vjp(f, a)[1](1.0)[0],
+    }
+    for derivative in derivatives.values():
+        np.testing.assert_allclose(derivative(), expected)
+        a[...] = before
+    direction = np.cos(before)
+    product = tg.hvp(f)(a, direction)
+    a[...] = before
+    np.testing.assert_allclose(product, (6 * before - np.sin(before)) * direction)
+    tangent = tg.linearize(f, a)[1](direction)
+    a[...] = before
+    np.testing.assert_allclose(tangent, np.sum(expected * direction))
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_copied_arguments_lie_in_memory_as_they_did(name):
+    a = ARGUMENTS[name]
+    found = []
+
+    def f(x):
+        found.append(x.strides)
+        return tg.sum(x * x)
+
+    tg.grad(f)(a)
+    tg.vjp(f, a)
+    tg.linearize(f, a)
+    assert found == [a.strides] * 3
