@@ -270,7 +270,11 @@ def _by_transposition(own: Owner, given: list[Any], on_tensors: bool) -> Any:
 
     def transposed() -> list[Any]:
         g: Any = dict(enumerate(seeds)) if outputs else seeds[0]
-        return vjp_of_record(own, g, lambda parent: id(parent) in wanted)
+        found = vjp_of_record(own, g, lambda parent: id(parent) in wanted)
+        return [
+            fit_tensor(g, parent[OWN_AVAL]) if parent is not None and isinstance(g, Tensor) else g
+            for parent, g in zip(inputs_of(own), found, strict=False)
+        ]
 
     cotangents = MODE.with_recording(True, transposed)
     slots = [seed._own[OWN_SLOT] for seed in seeds if seed._own is not None]
@@ -288,7 +292,7 @@ def _by_transposition(own: Owner, given: list[Any], on_tensors: bool) -> Any:
                     "so that no tangent can pass; write it with tapegrad's functions"
                 )
     pairs = [
-        (fit_tensor(g, parent[OWN_AVAL]), t if isinstance(t, Tensor) else wrap(t))
+        (g, t if isinstance(t, Tensor) else wrap(t))
         for parent, g, t in zip(inputs_of(own), cotangents, given, strict=False)
         if parent is not None and t is not None and isinstance(g, Tensor) and g._own is not None
     ]
