@@ -14,6 +14,7 @@ from tapegrad.eager.batched import as_item, in_all_levels
 from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.duals import any_dual, carry_tangent, without_history
 from tapegrad.eager.modes import MODE
+from tapegrad.eager.nodes import copy_with_layout
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.shared_memory import exact_copy
 from tapegrad.eager.tensor import Tensor, wrap
@@ -209,7 +210,10 @@ class Call:
     def _leaf(self, tensor: Tensor) -> Tensor:
         """Return what the function is given for a tensor: a leaf, or a copy with its history."""
         if tensor._own is not None:
-            return MODE.with_recording(True, FUNCTIONS["positive"], tensor)
+            made: Tensor = MODE.with_recording(True, FUNCTIONS["positive"], tensor)
+            if type(made) is Tensor and made.strides != tensor.strides:  # with gaps, as it has them
+                made._a = copy_with_layout(made._a, tensor._a)
+            return made
         return carry_tangent(tensor, wrap(tensor._a).requires_grad_())
 
     def has_made(self, own: Owner) -> bool:

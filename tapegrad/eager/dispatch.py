@@ -84,6 +84,12 @@ def holds_tracked(value: Any) -> bool:
     return isinstance(value, Tensor) and (value._is_tracked or kind is Batched or kind is Traced)
 
 
+def as_operand(value: Any) -> Any:
+    """Return an item of a list of operands: lists and tuples become arrays."""
+    found = operand(value)
+    return np.asarray(found) if isinstance(found, (list, tuple)) else found
+
+
 def owner_of(value: Any) -> Owner | None:
     """Return the owner of a tensor's record, None for anything else."""
     return value._own if isinstance(value, Tensor) else None
@@ -368,7 +374,7 @@ def apply_opaque(op: ArrayOp, bound: dict[str, Any]) -> Any:
             several = op.of_list and type(value) in (list, tuple)
             if op.of_list and not several:
                 refuse_iterator(value, op.name)
-            value = [*map(operand, value)] if several else operand(value)
+            value = [*map(as_operand, value)] if several else operand(value)
             is_list = type(value) in (list, tuple) and not several
             bound[name] = np.asarray(value) if is_list else value
     if MODE.special and MODE.thread.levels and holds_batched(bound.values()):

@@ -172,3 +172,20 @@ def test_one_array_is_the_list_of_its_rows(name):
         tg.jit(lambda x: (function(x) * weights).sum()),
     ):
         np.testing.assert_array_equal(tg.grad(loss)(x[0]), slope)
+
+
+@pytest.mark.parametrize("join", [tg.concatenate, tg.hstack])
+@pytest.mark.parametrize(
+    "others", [lambda x: [1.0], lambda x: (x[0], 2.0), lambda x: [[1.0], x][0]]
+)
+def test_lists_among_joined_arrays_in_nested_transforms(join, others):
+    x, t = np.array([1.0, 2.0]), np.array([3.0, 5.0])
+
+    def f(x):
+        return tg.sum(join([others(x), x]) ** 3)
+
+    expected = tg.hessian(f)(x)
+    np.testing.assert_allclose(tg.hvp(tg.jit(f))(x, t), expected @ t)
+    np.testing.assert_allclose(tg.hessian(tg.jit(f))(x), expected)
+    np.testing.assert_allclose(tg.jit(tg.grad(f))(x), tg.grad(f)(x))
+    np.testing.assert_allclose(tg.jvp(tg.jit(f))(x, t)[1], tg.grad(f)(x) @ t)

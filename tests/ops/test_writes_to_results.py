@@ -67,3 +67,23 @@ def test_masks_of_other_order():
     x = X.reshape(MATRIX)
     assert program(x) == program(tg.tensor(x)) == tg.jit(program)(x) == 46.0
     np.testing.assert_array_equal(tg.grad(tg.jit(program))(x), tg.grad(program)(x))
+
+
+@pytest.mark.parametrize("x", [np.arange(1.0, 4.0)[::-1], np.arange(1.0, 7.0)[::2]])
+def test_nested_transforms_keep_gaps(x):
+    """`ravel` of an array with gaps is a copy, so that it can be written to."""
+
+    def f(x):
+        flat = x.ravel()
+        flat *= flat
+        return tg.sum(flat) + tg.sum(x * x)
+
+    t = np.array([1.0, 0.0, 2.0])
+    np.testing.assert_allclose(tg.grad(f)(x), 4 * x)
+    np.testing.assert_allclose(tg.grad(lambda x: tg.sum(tg.grad(f)(x)))(x), 4.0)
+    np.testing.assert_allclose(tg.grad(lambda x: tg.value_and_grad(f)(x)[0])(x), 4 * x)
+    for found in zip(tg.jvp(tg.grad(f))(x, t), (4 * x, 4 * t), strict=True):
+        np.testing.assert_allclose(*found)
+    np.testing.assert_allclose(tg.vjp(f, x)[1](1.0)[0], 4 * x)
+    np.testing.assert_allclose(tg.linearize(f, x)[1](t), 4 * x @ t)
+    np.testing.assert_allclose(tg.jvp(tg.vmap(tg.grad(f)))(x[None], t[None])[1][0], 4 * t)
