@@ -19,7 +19,7 @@ import numpy as np
 from tapegrad.eager.modes import MODE, ModeContext
 from tapegrad.eager.tensor import Tensor, note_shared, wrap
 from tapegrad.ops.op import shape_of
-from tapegrad.ops.shape import broadcast_to, is_packed, moveaxis
+from tapegrad.ops.shape import broadcast_to, is_packed, laid_out, moveaxis
 
 NO_ITEMS = (
     "vmap: the function asks for the array of a batched tensor, which stands for many items: by "
@@ -202,7 +202,7 @@ class Batched(Tensor):
 
     def clone(self) -> Tensor:
         """Return a copy; the copy is recorded."""
-        return batched(self._value.clone(), self._level)
+        return batched(apart(self._value.clone()), self._level)
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
         """Refuse: it would be about all items at once."""
@@ -254,6 +254,18 @@ def batched(value: Any, level: Level) -> Batched:
     made._level = level
     made._value = value if isinstance(value, Tensor) else note_shared(wrap(np.asarray(value)))
     return made
+
+
+def apart(value: Any) -> Any:
+    """Return new values of all items, which are along the first axis, one item after the other.
+
+    So each of them lies in memory as it does if it is computed alone.
+    """
+    if not isinstance(value, Tensor) or value._is_contiguous:
+        return value
+    order = value._memory_order
+    first = next((axis for axis in order if value.shape[axis] > 1), 0)
+    return value if first == 0 else laid_out(value, (0, *(axis for axis in order if axis)))
 
 
 def holds_batched(values: Iterable[Any]) -> bool:

@@ -14,7 +14,7 @@ from tapegrad.eager.batched import (
     BatchError,
     Level,
     all_lowered,
-    batched,
+    apart,
     holds_batched,
     innermost,
     is_at,
@@ -25,7 +25,9 @@ from tapegrad.eager.modes import MODE
 from tapegrad.ops.batching import aligned, flattened, shifted_axes
 from tapegrad.ops.composite import Composite
 from tapegrad.ops.indexing import gather
+from tapegrad.ops.kinds import View
 from tapegrad.ops.op import Op
+from tapegrad.tape.layout import KIND_CAST
 
 
 def apply(op: Op, bound: dict[str, Any]) -> Any:
@@ -37,6 +39,9 @@ def apply(op: Op, bound: dict[str, Any]) -> Any:
     given, flags = all_lowered(args, level)
     if holds_batched(parameters.values()):
         return _with_parameters(op, args, parameters, level)
+    if getattr(op, "of_list", False) and type(given[0]) is list:
+        # new axes lie among those of the operands
+        given[0] = [apart(x) if flag else x for x, flag in zip(given[0], flags[0], strict=True)]
     if op.is_looped:
         warn_of_loop(op.name)
     levels = MODE.thread.levels
@@ -45,7 +50,7 @@ def apply(op: Op, bound: dict[str, Any]) -> Any:
         found = op.batch(given, flags, parameters)
     finally:
         MODE.set_levels(levels)
-    return as_items(found, level)
+    return as_items(found, level, isinstance(op, View) and op.sweep_kind != KIND_CAST)
 
 
 def _with_parameters(op: Op, args: list[Any], parameters: dict[str, Any], level: Level) -> Any:
@@ -73,7 +78,7 @@ def apply_composite(
         if level is None:
             raise
     if composite.batching == "elementwise" and not kwargs:
-        return batched(function(*aligned(*all_lowered(args, level))), level)
+        return as_items(function(*aligned(*all_lowered(args, level))), level)
     if composite.batching == "axis":
         given = inspect.signature(composite.function).bind(*args, **kwargs)
         given.apply_defaults()
@@ -108,7 +113,7 @@ def apply_passive(
     level = innermost([*args, *kwargs.values()])
     assert level is not None
     if isinstance(compute, np.ufunc) or compute is np.isclose:
-        return batched(function(*aligned(*all_lowered(args, level)), **kwargs), level)
+        return as_items(function(*aligned(*all_lowered(args, level)), **kwargs), level)
     if compute is np.searchsorted:
         return call_one_by_one(function, name, args, kwargs, level)
     parameters = _parameters(compute)
@@ -130,7 +135,7 @@ def apply_passive(
         found = function(flattened(x), axis=1, **kwargs)
         if keepdims:
             found = found.reshape(x.shape[0], *[1] * ndim)
-    return batched(found, level)
+    return as_items(found, level)
 
 
 def made_like(make: Callable[..., Any], like: Batched, args: Any, kwargs: Any) -> Any:
@@ -139,4 +144,4 @@ def made_like(make: Callable[..., Any], like: Batched, args: Any, kwargs: Any) -
         value_for(like, args[0] if args else kwargs.get("fill_value", 0.0), like._level)
     if kwargs.get("shape") is not None:
         kwargs["shape"] = (like._level.size, *np.atleast_1d(kwargs["shape"]))
-    return batched(make(like._value, *args, **kwargs), like._level)
+    return as_items(make(like._value, *args, **kwargs), like._level)

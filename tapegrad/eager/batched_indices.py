@@ -11,6 +11,7 @@ from tapegrad.eager.batched import (
     Batched,
     BatchError,
     Level,
+    apart,
     batched,
     expanded,
     holds_batched,
@@ -44,7 +45,7 @@ def read_item(source: Any, index: Any) -> Any:
         new = max(map(rank, places))
         order = (0, *range(new, new + skipped), *range(1, new), *range(new + skipped, found.ndim))
         found = transpose(found, order)
-    return batched(found, level)
+    return batched(apart(found), level)
 
 
 def _places(parts: Sequence[Any], level: Level) -> tuple[int, list[Any]]:

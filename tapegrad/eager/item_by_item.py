@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.eager.batched import BatchError, Level, all_lowered, batched, innermost, is_at
+from tapegrad.eager.batched import BatchError, Level, all_lowered, apart, batched, innermost, is_at
 from tapegrad.eager.lines import level_of_user
 from tapegrad.ops.batching import one_by_one
 from tapegrad.ops.shape import stack
@@ -43,11 +43,11 @@ def call_one_by_one(
     return as_items(one_by_one(one, values, flags, {}), level)
 
 
-def as_items(found: Any, level: Level) -> Any:
+def as_items(found: Any, level: Level, is_view: bool = False) -> Any:
     """Return results for all items of a batch, one or a tuple of them, as those of one item."""
     if isinstance(found, tuple):
-        return getattr(found, "_make", tuple)([batched(z, level) for z in found])
-    return batched(found, level)
+        return getattr(found, "_make", tuple)([as_items(z, level, is_view) for z in found])
+    return batched(found if is_view else apart(found), level)
 
 
 def or_item_by_item(function: Callable[[Any], Any], given: Any) -> Any:

@@ -48,7 +48,7 @@ def real(x):
 
 @real.transposes
 def _(g, x_shape, **parameters):
-    return astype(g, COMPLEX_OF[g.dtype])
+    return astype(g, COMPLEX_OF.get(g.dtype, g.dtype))  # x may be real, and g complex before it is
 
 
 @internal

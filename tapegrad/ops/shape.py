@@ -283,8 +283,9 @@ def laid_out(x: Any, axes: tuple[int, ...]) -> Any:
         return x
     if (lay_out := getattr(x, "_laid_out", None)) is not None:  # a traced tensor
         return lay_out(axes)
-    rows = reshape(reshape(arranged, (-1,)), shape_of(arranged))
-    return transpose(rows, np.argsort(axes).tolist())
+    flat = reshape(arranged, (-1,))
+    flat = flat if is_contiguous(flat) else copied(flat)  # a view with steps between elements
+    return transpose(reshape(flat, shape_of(arranged)), np.argsort(axes).tolist())
 
 
 def copied_as(x: Any, axes: tuple[int, ...]) -> Any:

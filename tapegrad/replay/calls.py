@@ -320,7 +320,7 @@ def _embedding(text: Text, node: Node, name: str) -> None:
     if shown not in ("getitem", "diagonal"):
         raise NotRecordedError(f"an array of which a {shown} is given")
     if not node.shape:
-        text.names[node] = text.element(value, [])
+        text.names[node] = text.element(value, ["0"] * len(value.shape))
         return
     text.line(f"{name} = np.zeros({text.shape(node.shape)}{kind_of(node)})")
     if shown == "getitem":
