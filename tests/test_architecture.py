@@ -39,7 +39,9 @@ LAYERS = [
             "kinds",
             "ir",
             "syntax",
+            "builder",
             "declared",
+            "nodes",
             "printer",
             "stubs",
         )

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import enum
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,30 @@ from tapegrad.transform.syntax import identifier, subtree
 
 Atom = ast.expr  # a Name or a Constant
 Block = list[Any]  # of the statements below
+
+
+class Role(enum.Enum):
+    """What a name of generated code stands for."""
+
+    PRIMAL = "a value of the user's function"
+    COTANGENT = "the cotangent of such a value"
+    TANGENT = "the tangent of such a value"
+
+
+@dataclass(frozen=True)
+class Value:
+    """What a name of generated code stands for.
+
+    Attributes
+    ----------
+    role
+        What it is.
+    of
+        The value of the user's function that it belongs to.
+    """
+
+    role: Role
+    of: str
 
 
 @dataclass
@@ -235,12 +260,13 @@ def names_in(node: ast.AST | None) -> list[str]:
     return [part.id for part in subtree(node) if isinstance(part, ast.Name)]
 
 
-def replace_names(expr: ast.expr, new: Mapping[str, str]) -> ast.expr:
-    """Return an expression with names replaced."""
+def replace_names(expr: ast.expr, new: Mapping[str, str | ast.expr]) -> ast.expr:
+    """Return an expression with names replaced, by others or by expressions."""
 
     class Replace(ast.NodeTransformer):
         def visit_Name(self, node: ast.Name) -> ast.expr:
-            return name(new.get(node.id, node.id))
+            found = new.get(node.id, node.id)
+            return name(found) if isinstance(found, str) else found
 
     return Replace().visit(copy.deepcopy(expr))
 

@@ -5,6 +5,7 @@ Floats, complex numbers and arrays of these are called real here; integers and b
 
 from __future__ import annotations
 
+import ast
 from types import FunctionType
 from typing import Any
 
@@ -44,9 +45,9 @@ def result_kind(function: Any, kinds: tuple[Any, ...]) -> Any:
     return function.overloads[kinds].signature.return_type
 
 
-def zero_text(kind: Any) -> str:
-    """Return the text of a zero of a number type."""
-    return "0j" if is_complex(kind) else "0.0"
+def zero_of(kind: Any) -> ast.Constant:
+    """Return a zero of a number type."""
+    return ast.Constant(0j if is_complex(kind) else 0.0)
 
 
 def holds_real(kind: Any) -> bool:

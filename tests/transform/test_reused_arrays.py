@@ -9,6 +9,7 @@ import textwrap
 import numba
 import numpy as np
 import pytest
+from known_names import facts_of
 
 import tapegrad as tg
 from tapegrad.testing import check_grads
@@ -17,7 +18,6 @@ from tapegrad.transform.blocks.holding import Flow
 from tapegrad.transform.blocks.reuse import reuse_arrays
 from tapegrad.transform.frontend.liveness import live
 from tapegrad.transform.independence.generated import Generated
-from tapegrad.transform.independence.uses import Facts
 from tests.transform.random_programs.interpret import Interpreter, types_only
 
 X = np.array([0.7, 1.2, 0.9, 1.4])
@@ -393,14 +393,13 @@ def test_parallel_loops_share_no_array():
 # -- the analysis ---------------------------------------------------------------------------------
 
 VECTOR = numba.typeof(X)
-FACTS = Facts(
+FACTS = facts_of(
     {
         **dict.fromkeys("uvwxz", VECTOR),
         "m": numba.float64[:, ::1],
         **dict.fromkeys("ikn", numba.int64),
         "t": numba.float64,
     },
-    "_bar",
 )
 
 

@@ -6,14 +6,14 @@ import math
 import numpy as np
 import pytest
 from check import check
+from known_names import facts_of
 from numba.core import types
 
 import tapegrad as tg
 from tapegrad.transform.blocks.rows_in_gradients import keep_rows_in_gradients
-from tapegrad.transform.independence.uses import Facts
 
 VECTOR = types.Array(types.float64, 1, "C")
-FACTS = Facts({**dict.fromkeys(["x", "b", "c", "r", "q"], VECTOR)}, "_bar")
+FACTS = facts_of({**dict.fromkeys(["x", "b", "c", "r", "q"], VECTOR)})
 TEXT = """
 def f(x, s, tape, top):
     b = np.empty_like(x)

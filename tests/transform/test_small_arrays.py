@@ -6,6 +6,7 @@ import textwrap
 import numba
 import numpy as np
 import pytest
+from known_names import facts_of
 from numba import float64, int64
 from numba.core import types
 
@@ -13,7 +14,6 @@ import tapegrad as tg
 from tapegrad.transform import runtime
 from tapegrad.transform.blocks.holding import Flow
 from tapegrad.transform.blocks.small_arrays import keep_on_stack, write_extents
-from tapegrad.transform.independence.uses import Facts
 from tests.transform.test_assumed_extents import check
 
 VECTOR = types.Array(types.float64, 1, "C")
@@ -33,13 +33,12 @@ class Extents:
         return key[1] if key[0] == "constant" else None
 
 
-FACTS = Facts(
+FACTS = facts_of(
     {
         **dict.fromkeys(["u", "v", "w", "x", "long"], VECTOR),
         **dict.fromkeys(["n", "m", "i", "k"], types.int64),
         **dict.fromkeys(["t", "s"], types.float64),
     },
-    "_bar",
     Extents(),
 )
 

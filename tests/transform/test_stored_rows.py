@@ -6,17 +6,17 @@ import numba
 import numpy as np
 import pytest
 from check import check
+from known_names import facts_of
 from numba.core import types
 
 import tapegrad as tg
 from tapegrad.transform.blocks.holding import Flow
 from tapegrad.transform.blocks.stored_rows import read_stored_rows
 from tapegrad.transform.generation import FASTER
-from tapegrad.transform.independence.uses import Facts
 
 VECTOR = types.Array(types.float64, 1, "C")
 MATRIX = types.Array(types.float64, 2, "C")
-FACTS = Facts(
+FACTS = facts_of(
     {
         **dict.fromkeys(["x", "z", "w", "y"], MATRIX),
         **dict.fromkeys(["r", "q"], VECTOR),
@@ -24,7 +24,6 @@ FACTS = Facts(
         **dict.fromkeys(["n", "m", "k"], types.int64),
         "h": types.float32,
     },
-    "_bar",
 )
 TEXT = """
 def f(x, y, w, tape, top, n, m):

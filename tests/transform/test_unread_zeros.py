@@ -6,23 +6,22 @@ import textwrap
 import numba
 import numpy as np
 import pytest
+from known_names import facts_of
 from numba.core import types
 
 import tapegrad as tg
 from tapegrad.transform import runtime
 from tapegrad.transform.blocks.holding import Flow
 from tapegrad.transform.blocks.unread_zeros import remove_unread_zeros
-from tapegrad.transform.independence.uses import Facts
 
 VECTOR, MATRIX = (types.Array(types.float64, ndim, "C") for ndim in (1, 2))
-FACTS = Facts(
+FACTS = facts_of(
     {
         **dict.fromkeys(["w", "v", "x"], VECTOR),
         "m": MATRIX,
         **dict.fromkeys(["n", "p", "i", "j", "k"], types.int64),
         **dict.fromkeys(["t", "s"], types.float64),
     },
-    "_bar",
 )
 
 

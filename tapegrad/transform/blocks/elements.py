@@ -97,7 +97,7 @@ class Elements:
         self.found: dict[Key, Element] = {}
         self._collect(self.body, True)
         for element in self.found.values():  # the cotangent has the shape of the array
-            twin = self.found.get((element.array.removesuffix(facts.suffix), element.key))
+            twin = self.found.get((facts.primal(element.array), element.key))
             element.is_certain |= twin is not None and twin.is_certain
         self.arrays = {array for array, _ in self.found}
         kinds = {a: set[str]().union(*(e.kinds for e in self.of(a))) for a in self.arrays}

@@ -31,9 +31,7 @@ _POSITIONS = ("runtime.from_bits", "np.argmin", "np.argmax")
 
 def is_cotangent(node: ast.expr, facts: Facts) -> bool:
     """Whether an expression is the name of the cotangent of a number."""
-    if not isinstance(node, ast.Name) or not node.id.endswith(facts.suffix):
-        return False
-    if node.id in facts.kinds:  # the user's name ends so
+    if not isinstance(node, ast.Name) or node.id not in facts.values:
         return False
     return isinstance(facts.kind(node.id), (types.Float, types.Complex))
 

@@ -8,16 +8,20 @@ is free again when it returns.
 
 from __future__ import annotations
 
+import ast
 from typing import Any
 
+from tapegrad.transform.builder import Builder, result_of
 from tapegrad.transform.codegen.instance import Instance
 from tapegrad.transform.codegen.pullback import write_segment_pullback
 from tapegrad.transform.codegen.split import Variant, seed_name
-from tapegrad.transform.codegen.stores import copy_of
+from tapegrad.transform.codegen.stores import array_copy
+from tapegrad.transform.codegen.tape_code import add_pop, add_push
 from tapegrad.transform.errors import TransformError
-from tapegrad.transform.ir import FunctionIR, unused
+from tapegrad.transform.ir import FunctionIR, name, unused
 from tapegrad.transform.kinds import copy_kind, is_array
-from tapegrad.transform.printer import Writer, show, show_result
+from tapegrad.transform.nodes import call_of, names, returned_of, tuple_of
+from tapegrad.transform.printer import show_function
 from tapegrad.transform.runtime import kind_name
 
 
@@ -52,11 +56,11 @@ def write_checkpointed(
     kept_types |= {n + suffix: _reference(kinds[n]) for n in returned}
     variant.uses_tape = bool(kept_types)
     variant.takes_shadows = False
-    text = _forward(function, variant, copies, {n: n + suffix for n in returned}, kept_types)
+    forward = _forward(function, variant, copies, {n: n + suffix for n in returned}, kept_types)
     if kept_types:
-        program.write(text, instance.dispatcher)
+        program.add(forward, instance.dispatcher)
     else:  # never called
-        program.unwritten.append(text)
+        program.unwritten.append(show_function(forward))
     inputs = [n for n, active in zip(params, variant.active, strict=True) if active]
     shadows = [n + suffix for n in inputs if is_array(kinds[n])]
     numbers = [n + suffix for n in inputs if not is_array(kinds[n])]
@@ -64,16 +68,19 @@ def write_checkpointed(
         seed_name(function, k) for k, n in enumerate(instance.results()) if not is_array(kinds[n])
     ]
     tape = ["tape", "top"] if kept_types else []
-    writer = Writer()
-    writer.open(f"def {variant.reverse_name}({', '.join([*params, *shadows, *given, *tape])}):")
+    builder = Builder()
     for n, reference in reversed(kept_types.items()):
-        writer(f"{n}, top = runtime.pop_array(tape, top, {reference})")
+        add_pop(builder, n, "array", reference)
     arguments = [copies.get(n, n) for n in params] + shadows
     arguments += [n + suffix if n in returned else seed for n, seed in seeds.items()]
-    call = f"{pullback}({', '.join(arguments)})"
-    writer(f"{', '.join(numbers)} = {call}" if numbers else call)
-    writer(f"return {', '.join([*numbers, *tape[1:]]) or None}")
-    program.write(writer.text(), instance.dispatcher)
+    made = call_of(pullback, *names(arguments))
+    if numbers:
+        builder.assign(returned_of(numbers), made)
+    else:
+        builder.do(made)
+    builder.result(returned_of([*numbers, *tape[1:]]))
+    parameters = [*params, *shadows, *given, *tape]
+    program.add(builder.function(variant.reverse_name, parameters), instance.dispatcher)
     program.segments[variant.reverse_name] = function.name, pullback
 
 
@@ -82,25 +89,27 @@ def _forward(
     variant: Variant,
     copies: dict[str, str],
     cotangents: dict[str, str],
-    kept_types: dict[str, str],
-) -> str:
+    kept_types: dict[str, ast.expr],
+) -> ast.FunctionDef:
     """Return the forward function: it keeps copies, and the cotangents of arrays of the result."""
     tape = ["tape", "top"] if kept_types else []
-    writer = Writer()
-    writer.open(f"def {variant.forward_name}({', '.join([*function.params, *tape])}):")
-    push = "tape, top = runtime.push_array(tape, top, {0}, {1})"
+    builder = Builder()
     for array, copied in copies.items():
-        writer(f"{copied} = {show(copy_of(array, function.types[array]))}")
-        writer(push.format(copied, kept_types[copied]))
-    found = show_result(function)
-    call = f"{function.name}({', '.join(function.params)})"
-    writer(call if function.result is None else f"{found} = {call}")
+        builder.assign(name(copied), array_copy(array, function.types[array]))
+        add_push(builder, copied, "array", kept_types[copied])
+    found = result_of(function)
+    made = call_of(function.name, *names(function.params))
+    if function.result is None:
+        builder.do(made)
+    else:
+        builder.assign(found, made)
     for array, cotangent in cotangents.items():
-        writer(f"{cotangent} = np.zeros_like({array})")
-        writer(push.format(cotangent, kept_types[cotangent]))
-    writer(f"return {', '.join([found, *cotangents.values(), *tape])}")
-    return writer.text()
+        builder.assign(name(cotangent), call_of("np.zeros_like", name(array)))
+        add_push(builder, cotangent, "array", kept_types[cotangent])
+    others = names([*cotangents.values(), *tape])
+    builder.result(tuple_of([found, *others]) if others else found)
+    return builder.function(variant.forward_name, [*function.params, *tape])
 
 
-def _reference(kind: Any) -> str:
-    return f"runtime.{kind_name(kind)}"
+def _reference(kind: Any) -> ast.expr:
+    return name(f"runtime.{kind_name(kind)}")

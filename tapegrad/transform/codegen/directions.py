@@ -80,8 +80,8 @@ def in_directions(
     names[entry] = {p: _directions(p, "", count, taken) for p in params[len(params) - given :]}
     for name, mode in modes.items():
         for tangent, directions in names[name].items():
-            if kind := mode.types.get(tangent.removesuffix(mode.suffix)):
-                mode.types |= {n.removesuffix(mode.suffix): kind for n in directions[1:]}
+            if tangent in mode.values:
+                mode.values |= dict.fromkeys(directions[1:], mode.values[tangent])
     found = []
     for (text, made_from), (name, tree) in zip(functions, trees.items(), strict=True):
         if name in names:

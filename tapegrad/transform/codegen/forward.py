@@ -9,7 +9,8 @@ from __future__ import annotations
 import ast
 import functools
 
-from tapegrad.transform import printer
+from tapegrad.transform import builder as build
+from tapegrad.transform.builder import add_block, add_let, add_store, value_or_none
 from tapegrad.transform.codegen.analysis import Arrays, unused_suffix
 from tapegrad.transform.codegen.loop_shapes import polynomial_chain
 from tapegrad.transform.codegen.mode import Mode
@@ -20,6 +21,7 @@ from tapegrad.transform.ir import (
     If,
     Let,
     Loop,
+    Role,
     Statement,
     Store,
     leaves_of,
@@ -28,8 +30,8 @@ from tapegrad.transform.ir import (
     reads,
     walk,
 )
-from tapegrad.transform.kinds import is_array, is_real, zero_text
-from tapegrad.transform.printer import show
+from tapegrad.transform.kinds import is_array, is_real, zero_of
+from tapegrad.transform.nodes import binary, call_of, copy_of
 from tapegrad.transform.rules import base as rules
 from tapegrad.transform.rules.generators import ProgramCode
 
@@ -57,7 +59,7 @@ class Forward(Mode):
         inputs: list[str],
         outputs: list[str],
     ) -> None:
-        super().__init__(program, function, arrays, inputs, outputs, DOT)
+        super().__init__(program, function, arrays, inputs, outputs, DOT, Role.TANGENT)
         self.given = given
         self.slope = unused_suffix(SLOPE, self.types)
         self.rest = unused_suffix(REST, self.types)
@@ -67,7 +69,7 @@ class Forward(Mode):
 
     def dot(self, identifier: str) -> str:
         """Return the tangent of a name."""
-        return identifier + self.suffix if self.parts is None else self.parts[identifier]
+        return self.derivative(identifier) if self.parts is None else self.parts[identifier]
 
     def is_active(self, identifier: str) -> bool:
         if self.parts is not None:
@@ -78,17 +80,17 @@ class Forward(Mode):
         """Write the tangent of a new value; with `broadcast`, broadcast it to the value's shape."""
         target = let.target
         whole = is_array(self.types[target])
-        dot = self.dot(target)
+        dot = name(self.dot(target))
         if expr is None:
-            self.writer(f"{dot} = {self.zero(target)}")
+            expr = self.zero(target)
         elif whole and (broadcast or self._is_number(target, expr)):
-            self.writer(f"{dot} = np.zeros_like({target})")
-            self.writer(f"{dot} += {show(expr)}")
+            self.builder.assign(dot, self.zero(target))
+            self.builder.update(dot, "+", expr)
+            return
         elif whole and isinstance(expr, ast.Name) and let.rule.fresh:
             # copy: two values must not share a tangent
-            self.writer(f"{dot} = {expr.id}.copy()")
-        else:
-            self.writer(f"{dot} = {show(expr)}")
+            expr = copy_of(expr)
+        self.builder.assign(dot, expr)
 
     def _is_number(self, target: str, expr: ast.expr) -> bool:
         """Whether numba computes a number where the tangent is an array without axes."""
@@ -97,17 +99,17 @@ class Forward(Mode):
 
     def set_handle(self, target: str, expr: ast.expr) -> None:
         """Write the tangent of a new array."""
-        self.writer(f"{target}{self.suffix} = {show(expr)}")
+        self.builder.assign(name(self.derivative(target)), expr)
 
-    def zero(self, identifier: str) -> str:
+    def zero(self, identifier: str) -> ast.expr:
         kind = self.types[identifier]
-        return f"np.zeros_like({identifier})" if is_array(kind) else zero_text(kind)
+        return call_of("np.zeros_like", name(identifier)) if is_array(kind) else zero_of(kind)
 
-    def tangent(self, atom: ast.expr | None) -> str:
+    def tangent(self, atom: ast.expr | None) -> ast.expr:
         """Return the tangent of an atom, zero if it has none."""
         if isinstance(atom, ast.Name):
-            return self.dot(atom.id) if self.is_active(atom.id) else self.zero(atom.id)
-        return "0.0"
+            return name(self.dot(atom.id)) if self.is_active(atom.id) else self.zero(atom.id)
+        return ast.Constant(0.0)
 
     def origins(self, identifier: str) -> list[str]:
         """Return the numbers that a number follows from.
@@ -189,14 +191,14 @@ class Forward(Mode):
             elif isinstance(statement, Loop):
                 self.loop(statement)
             else:
-                printer.write_block(self.writer, [statement])
+                add_block(self.builder, [statement])
 
     def let(self, let: Let) -> None:
         rule: rules.Rule = let.rule
         if rule.calls:
             rule.write_jvp(self, let)
             return
-        printer.write_block(self.writer, [let])
+        add_let(self.builder, let)
         if not self.is_active(let.target) or let.target in self.given:
             return
         if isinstance(rule, (rules.Part, rules.Passive, rules.Unknown)) or self.is_constant(let):
@@ -211,61 +213,55 @@ class Forward(Mode):
         return is_new and not any(map(self.is_active, inputs))
 
     def store(self, store: Store) -> None:
-        printer.write_store(self.writer, store)
+        add_store(self.builder, store)
         if not self.is_active(store.array):
             return
         value = store.value
         active = isinstance(value, ast.Name) and self.is_active(value.id)
         if not active and store.op:
             return
-        text = self.dot(value.id) if active else "0.0"
-        printer.write_store(
-            self.writer,
-            Store(
-                self.dot(store.array),
-                store.index,
-                name(text),
-                store.op,
-                ndim=store.ndim if active else 0,
-            ),
-        )
+        dot = name(self.dot(value.id)) if active else ast.Constant(0.0)
+        ndim = store.ndim if active else 0
+        target = self.dot(store.array)
+        add_store(self.builder, Store(target, store.index, dot, store.op, ndim=ndim))
 
     def branch(self, statement: If) -> None:
-        for head, block, merged in printer.sides(statement):
-            if head == "else:" and not block and not statement.phis:
+        node = self.builder.branch(statement.cond)
+        for block, body, merged in build.sides(statement, node):
+            if body is node.orelse and not block and not statement.phis:
                 continue
-            with self.writer.block(head):
+            with self.builder.within(body):
                 self.block(block)
                 for target, value in merged:
-                    self.writer(f"{target} = {show(value)}")
+                    self.builder.assign(name(target), value_or_none(value))
                     if self.is_active(target) and is_real(self.types[target]):
-                        self.writer(f"{target}{self.suffix} = {self.tangent(value)}")
+                        self.set_handle(target, self.tangent(value))
 
     def loop(self, loop: Loop) -> None:
         active = {
             c.phi for c in loop.carried if is_real(self.types[c.phi]) and self.is_active(c.phi)
         }
         for c in loop.carried:
-            self.writer(f"{c.phi} = {show(c.init)}")
+            self.builder.assign(name(c.phi), value_or_none(c.init))
             if c.phi in active:
-                self.writer(f"{c.phi}{self.suffix} = {self.tangent(c.init)}")
+                self.set_handle(c.phi, self.tangent(c.init))
         single = [c for c in loop.carried if c.phi in active]
         chain = polynomial_chain(loop, single[0], self.types) if len(single) == 1 else {}
-        with printer.iteration(self.writer, loop):
+        with build.iteration(self.builder, loop):
             if chain:
                 self.recurrence(loop, single[0], chain)
             else:
                 self.block(loop.body)
             pairs = []
             for c in loop.carried:
-                pairs.append((c.phi, show(c.next)))
+                pairs.append((name(c.phi), value_or_none(c.next)))
                 if c.phi in active:
-                    pairs.append((c.phi + self.suffix, self.tangent(c.next)))
-            printer.assign(self.writer, pairs)
+                    pairs.append((name(self.derivative(c.phi)), self.tangent(c.next)))
+            self.builder.assign_all(pairs)
         for c in loop.carried:
-            self.writer(f"{c.out} = {c.phi}")
+            self.builder.assign(name(c.out), name(c.phi))
             if c.phi in active:
-                self.writer(f"{c.out}{self.suffix} = {c.phi}{self.suffix}")
+                self.set_handle(c.out, name(self.derivative(c.phi)))
 
     def recurrence(self, loop: Loop, c: Carried, chain: dict[str, Let]) -> None:
         """Write an iteration of a recurrence: the slope first, then its product with the tangent.
@@ -275,25 +271,25 @@ class Forward(Mode):
         one product and one sum.
         """
         slopes, rests = {c.phi: c.phi + self.slope}, dict[str, str]()
-        self.writer(f"{slopes[c.phi]} = 1.0")
+        self.builder.assign(name(slopes[c.phi]), ast.Constant(1.0))
         for statement in loop.body:
             if not isinstance(statement, Let) or statement.target not in chain:
                 self.block([statement])
                 continue
             target = statement.target
-            printer.write_block(self.writer, [statement])
+            add_let(self.builder, statement)
             slopes[target] = target + self.slope
             self.part(statement, slopes)
             others = [n for n in statement.rule.inputs() if n not in slopes and self.is_active(n)]
-            known = {n: n + self.suffix for n in others} | rests
+            known = {n: self.derivative(n) for n in others} | rests
             if any(n in known for n in statement.rule.inputs()):
                 rests[target] = target + self.rest
                 self.part(statement, known | rests)
         assert isinstance(c.next, ast.Name)
-        terms = [f"{slopes[c.next.id]} * {c.phi}{self.suffix}"]
+        found = binary(name(slopes[c.next.id]), "*", name(self.derivative(c.phi)))
         if c.next.id in rests:
-            terms.append(rests[c.next.id])
-        self.writer(f"{c.next.id}{self.suffix} = {' + '.join(terms)}")
+            found = binary(found, "+", name(rests[c.next.id]))
+        self.set_handle(c.next.id, found)
 
     def part(self, let: Let, parts: dict[str, str]) -> None:
         """Write the part of a tangent that comes from these parts of the tangents of operands."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from tapegrad.transform import printer
+import ast
+
+from tapegrad.transform import builder as build
+from tapegrad.transform.builder import Builder, add_block, value_or_none
 from tapegrad.transform.codegen.keeping import Keeping
 from tapegrad.transform.codegen.reverse_state import ReverseState
 from tapegrad.transform.codegen.shadows import Shadows
 from tapegrad.transform.codegen.stores import Copies
 from tapegrad.transform.ir import Block, If, Let, Loop, name
-from tapegrad.transform.printer import Writer, show
 
 
 class ForwardHalf:
@@ -34,57 +36,58 @@ class ForwardHalf:
         self.keeping = keeping
         self.copies = copies
 
-    def write(self, writer: Writer, block: Block) -> None:
+    def write(self, builder: Builder, block: Block) -> None:
         """Write the forward code of a block, with the pushes for its reverse."""
-        self.write_statements(writer, block)
-        self.keeping.write_pushes(writer, self.state.scopes.blocks[id(block)])
+        self.write_statements(builder, block)
+        self.keeping.write_pushes(builder, self.state.scopes.blocks[id(block)])
 
-    def write_statements(self, writer: Writer, block: Block) -> None:
+    def write_statements(self, builder: Builder, block: Block) -> None:
         """Write the forward code of statements."""
         for statement in self.shadows.sizes.statements(block):
             if isinstance(statement, If):
-                self._write_if(writer, statement)
+                self._write_if(builder, statement)
             elif isinstance(statement, Loop):
-                self._write_loop(writer, statement)
+                self._write_loop(builder, statement)
             else:
                 before, after = self.copies.around.get(id(statement), ([], []))
-                printer.write_block(writer, before)
+                add_block(builder, before)
                 if isinstance(statement, Let) and hasattr(statement.rule, "write_forward"):
-                    statement.rule.write_forward(self.state, writer, statement)
+                    statement.rule.write_forward(self.state, builder, statement)
                 else:
-                    printer.write_block(writer, [statement])
-                    self.shadows.write(writer, statement)
-                printer.write_block(writer, after)
+                    add_block(builder, [statement])
+                    self.shadows.write(builder, statement)
+                add_block(builder, after)
 
-    def _write_if(self, writer: Writer, statement: If) -> None:
-        for head, block, merged in printer.sides(statement):
-            inner = Writer()
+    def _write_if(self, builder: Builder, statement: If) -> None:
+        node = builder.branch(statement.cond)
+        for block, body, merged in build.sides(statement, node):
+            inner = Builder()
             self.write(inner, block)
             for target, value in merged:
-                inner(f"{target} = {show(value)}")
-            printer.assign(inner, self.shadows.pairs(merged))
-            if inner.lines or head != "else:":
-                with writer.block(head):
-                    writer.extend(inner)
+                inner.assign(name(target), value_or_none(value))
+            inner.assign_all(self.shadows.pairs(merged))
+            if inner.body or body is node.body:
+                with builder.within(body):
+                    builder.extend(inner)
 
-    def _write_loop(self, writer: Writer, loop: Loop) -> None:
+    def _write_loop(self, builder: Builder, loop: Loop) -> None:
         scope = self.state.scopes.blocks[id(loop.body)]
-        printer.enter(writer, loop.carried)
-        printer.assign(writer, self.shadows.pairs([(c.phi, c.init) for c in loop.carried]))
+        build.enter(builder, loop.carried)
+        builder.assign_all(self.shadows.pairs([(c.phi, c.init) for c in loop.carried]))
         if scope.rows:
-            self.keeping.reserve(writer, loop, scope)
+            self.keeping.reserve(builder, loop, scope)
         counts = not loop.counted
         if counts:
-            writer(f"{loop.trips} = 0")
-        with printer.iteration(writer, loop):
+            builder.assign(name(loop.trips), ast.Constant(0))
+        with build.iteration(builder, loop):
             if counts:
-                writer(f"{loop.trips} += 1")
-            self.write(writer, loop.body)
-            printer.advance(writer, loop.carried)
-            printer.assign(writer, self.shadows.pairs([(c.phi, c.next) for c in loop.carried]))
+                builder.update(name(loop.trips), "+", ast.Constant(1))
+            self.write(builder, loop.body)
+            build.advance(builder, loop.carried)
+            builder.assign_all(self.shadows.pairs([(c.phi, c.next) for c in loop.carried]))
         if scope.rows:
-            writer(f"top = needed_{loop.trips}")
-        self.keeping.write_elements_pushes(writer, loop)
-        printer.leave(writer, loop.carried)
+            builder.assign(name("top"), name(f"needed_{loop.trips}"))
+        self.keeping.write_elements_pushes(builder, loop)
+        build.leave(builder, loop.carried)
         left = [(c.out, name(c.phi)) for c in loop.carried]
-        printer.assign(writer, self.shadows.pairs(left))
+        builder.assign_all(self.shadows.pairs(left))

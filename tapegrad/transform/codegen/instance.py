@@ -9,6 +9,7 @@ from typing import Any
 
 from numba.core import types
 
+from tapegrad.transform.builder import print_function
 from tapegrad.transform.codegen.analysis import Activity, Arrays, unused_at_times
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.ir import (
@@ -27,7 +28,7 @@ from tapegrad.transform.ir import (
 from tapegrad.transform.kinds import is_array, is_real, may_share
 from tapegrad.transform.lowering.assumptions import Equal, conditions
 from tapegrad.transform.lowering.operations import is_random
-from tapegrad.transform.printer import print_function, show
+from tapegrad.transform.printer import show
 from tapegrad.transform.rules.base import Load, Passive
 from tapegrad.transform.syntax import subtree
 

@@ -7,11 +7,20 @@ from typing import Any
 
 from numba.core import types
 
-from tapegrad.transform import printer, runtime
+from tapegrad.transform import runtime
+from tapegrad.transform.builder import Builder, add_block
 from tapegrad.transform.codegen.analysis import Scope
 from tapegrad.transform.codegen.read_often import ReadOften
 from tapegrad.transform.codegen.reverse_state import ReverseState
 from tapegrad.transform.codegen.shadows import Shadows
+from tapegrad.transform.codegen.tape_code import (
+    add_growth,
+    add_pop,
+    add_push,
+    after_top,
+    times,
+    trips_of,
+)
 from tapegrad.transform.facts import SHAPE_ATTRIBUTES
 from tapegrad.transform.frontend.constants import member_like
 from tapegrad.transform.ir import (
@@ -22,6 +31,7 @@ from tapegrad.transform.ir import (
     Loop,
     Statement,
     defined,
+    name,
     names_in,
     reads,
     replace_names,
@@ -29,7 +39,16 @@ from tapegrad.transform.ir import (
     walk,
 )
 from tapegrad.transform.kinds import is_array, may_share
-from tapegrad.transform.printer import Writer, show
+from tapegrad.transform.nodes import (
+    attribute,
+    binary,
+    call_of,
+    compare,
+    is_number,
+    item,
+    names,
+    tuple_of,
+)
 from tapegrad.transform.rules import base as rules
 from tapegrad.transform.tape_memory.elements import is_kept_by_elements
 
@@ -52,7 +71,7 @@ class Keeping:
         self.read_often = ReadOften(state)
         self.holders: dict[str, Scope] = {}  # the blocks of numbers that have rows
 
-    def plan(self, scope: Scope, needs: dict[str, None], writer: Writer) -> dict[str, None]:
+    def plan(self, scope: Scope, needs: dict[str, None], builder: Builder) -> dict[str, None]:
         """Write the code that restores values of a block; return those needed from outside."""
         state = self.state
         outer = {n: None for n in needs if n not in scope.own}
@@ -122,17 +141,17 @@ class Keeping:
         if scope.loop is not None or self.is_reserved(scope):
             for number in scope.stored:
                 self.add_row(scope, number)
-        self.write_pops(scope, writer)
+        self.write_pops(scope, builder)
         if scope.rows:
             outer[scope.statement.trips] = None
         for statement in self.shadows.sizes.statements(scope.block):
             if id(statement) in again:
-                printer.write_block(writer, [self.again(statement)])
+                add_block(builder, [self.again(statement)])
             if isinstance(statement, Loop) and id(statement) in counted:
-                writer(f"{statement.trips} = {trips_text(statement)}")
-            if isinstance(statement, Let) and statement.target + state.suffix in views:
-                bar = statement.target + state.suffix
-                writer(f"{bar} = {show(self.shadows.shadow_of(statement, statement.target))}")
+                builder.assign(name(statement.trips), trips_of(statement))
+            if isinstance(statement, Let) and state.derivative(statement.target) in views:
+                bar = name(state.derivative(statement.target))
+                builder.assign(bar, self.shadows.shadow_of(statement, statement.target))
         return outer
 
     def may_hand_over(self, scope: Scope) -> bool:
@@ -268,30 +287,30 @@ class Keeping:
             return state.keeps(identifier, statement, is_whole)
         return kind is None or not _may_change(kind) or not state.arrays.stores
 
-    def places(self, scope: Scope, numbers: list[str]) -> list[str]:
+    def places(self, scope: Scope, numbers: list[str]) -> list[ast.expr]:
         """Return the positions on the tape of the numbers of a block.
 
         A reserved loop has one row of the tape for each of them, with an element per iteration.
         """
         holder = scope.loop or scope
         if not holder.rows:
-            return [f"tape[top + {k}]" if k else "tape[top]" for k in range(len(numbers))]
+            return [item(name("tape"), after_top(k)) for k in range(len(numbers))]
         loop = holder.statement
         low, _, step = loop.bounds
-        turn = loop.index if show(low) == "0" else f"{loop.index} - {show(low)}"
-        if show(step) != "1":
-            turn = f"({turn}) // {show(step)}"
-        return [f"{holder.rows[number]}[{turn}]" for number in numbers]
+        turn: ast.expr = name(str(loop.index))
+        turn = turn if is_number(low, 0) else binary(turn, "-", low)
+        turn = turn if is_number(step, 1) else binary(turn, "//", step)
+        return [item(name(holder.rows[number]), turn) for number in numbers]
 
-    def write_rows(self, writer: Writer, scope: Scope) -> None:
+    def write_rows(self, builder: Builder, scope: Scope) -> None:
         """Write the code that names the rows of a reserved loop.
 
         They are separate arrays so that compilers see that iterations access neighbours.
         """
-        trips = scope.statement.trips
+        trips = name(scope.statement.trips)
         for number, row in enumerate(dict.fromkeys(scope.rows.values())):
-            skipped = {0: "", 1: f" + {trips}"}.get(number, f" + {number} * {trips}")
-            writer(f"{row} = runtime.row(tape, top{skipped}, {trips})")
+            place = binary(name("top"), "+", times(number, trips)) if number else name("top")
+            builder.assign(name(row), call_of("runtime.row", name("tape"), place, trips))
 
     def is_reserved(self, scope: Scope) -> bool:
         """Whether a block is the body of a loop whose part of the tape is reserved at its start."""
@@ -357,7 +376,7 @@ class Keeping:
             for n in arrays
         )
 
-    def write_pops(self, scope: Scope, writer: Writer) -> None:
+    def write_pops(self, scope: Scope, builder: Builder) -> None:
         """Write the code that pops values from the tape."""
         state = self.state
         stored = scope.stored
@@ -367,30 +386,30 @@ class Keeping:
             state.uses_tape = True
         places = self.places(scope, numbers)
         for identifier in reversed(arrays):
-            pop = f"runtime.pop_{self.part_kept(identifier)}"
-            writer(f"{identifier}, top = {pop}(tape, top, {self.kept_as(identifier)})")
+            add_pop(builder, identifier, self.part_kept(identifier), self.kept_as(identifier))
         in_rows = bool((scope.loop or scope).rows)
         if numbers:
             if not in_rows:
-                writer(f"top -= {len(numbers)}")
+                builder.update(name("top"), "-", ast.Constant(len(numbers)))
             for place, identifier in zip(places, numbers, strict=True):
                 kind = state.types[identifier]
+                bits = call_of("runtime.from_bits", place)
                 if isinstance(kind, types.Float):
-                    text = place if kind == types.float64 else f"np.{kind}({place})"
+                    value = place if kind == types.float64 else call_of(f"np.{kind}", place)
                 elif isinstance(kind, types.Boolean):
-                    text = f"runtime.from_bits({place}) != 0"
+                    value = compare(bits, ast.NotEq, ast.Constant(0))
                 elif isinstance(kind, types.Integer):
-                    text = f"runtime.from_bits({place})"
-                    text = text if kind == types.int64 else f"np.{kind}({text})"
+                    value = bits if kind == types.int64 else call_of(f"np.{kind}", bits)
                 elif like := member_like(kind, state.function.statics):
-                    text = f"runtime.member({like}, runtime.from_bits({place}))"
+                    value = call_of("runtime.member", name(like), bits)
                 else:
                     self.refuse_keeping(identifier, kind)
-                writer(f"{identifier} = {text}")
+                builder.assign(name(identifier), value)
         for identifier, parts in reversed(scope.parts.items()):
             # complex() of two floats has their precision
-            joined = "complex" if isinstance(state.types[identifier], types.Complex) else ""
-            writer(f"{identifier} = {joined}({', '.join(parts)}{'' if joined else ','})")
+            is_complex = isinstance(state.types[identifier], types.Complex)
+            joined = call_of("complex", *names(parts)) if is_complex else tuple_of(names(parts))
+            builder.assign(name(identifier), joined)
 
     def part_kept(self, identifier: str) -> str:
         """Return what of an array is on the tape: its elements, or a reference to the array.
@@ -418,12 +437,12 @@ class Keeping:
             root = state.writes.root(following.id) if isinstance(following, ast.Name) else ""
         return state.scopes.scope_of.get(root) is scope and state.writes.is_new(root)
 
-    def kept_as(self, identifier: str) -> str:
+    def kept_as(self, identifier: str) -> ast.expr:
         """Return the expression for the type of an array on the tape."""
         kind = self.state.types[identifier]
         if not isinstance(kind.dtype, (types.Number, types.Boolean)):
             self.refuse_keeping(identifier, kind)
-        return f"runtime.{runtime.kind_name(kind)}"
+        return name(f"runtime.{runtime.kind_name(kind)}")
 
     def refuse_keeping(self, identifier: str, kind: Any) -> None:
         way_out = "use arrays of floats or integers"
@@ -436,52 +455,54 @@ class Keeping:
             self.state.scopes.makers[identifier].line,
         )
 
-    def write_pushes(self, writer: Writer, scope: Scope) -> None:
+    def write_pushes(self, builder: Builder, scope: Scope) -> None:
         """Write the code that pushes values onto the tape."""
         stored = scope.stored
         arrays = [n for n in stored if is_array(self.state.types[n])]
         numbers = [n for n in stored if n not in arrays]
         for identifier, parts in scope.parts.items():
+            whole = name(identifier)
             if isinstance(self.state.types[identifier], types.Complex):
-                writer(f"{parts[0]} = {identifier}.real")
-                writer(f"{parts[1]} = {identifier}.imag")
+                builder.assign(name(parts[0]), attribute(whole, "real"))
+                builder.assign(name(parts[1]), attribute(whole, "imag"))
             else:
-                writer(f"{', '.join(parts)}, = {identifier}")
+                builder.assign(tuple_of(names(parts)), whole)
         in_rows = bool((scope.loop or scope).rows)
         if numbers:
             if not in_rows:
-                _grow(writer, f"top + {len(numbers)}")
+                add_growth(builder, after_top(len(numbers)))
             for place, identifier in zip(self.places(scope, numbers), numbers, strict=True):
                 kind = self.state.types[identifier]
-                real = isinstance(kind, types.Float)
-                writer(f"{place} = {identifier if real else f'runtime.to_bits({identifier})'}")
+                number = name(identifier)
+                is_float = isinstance(kind, types.Float)
+                builder.assign(place, number if is_float else call_of("runtime.to_bits", number))
             if not in_rows:
-                writer(f"top += {len(numbers)}")
+                builder.update(name("top"), "+", ast.Constant(len(numbers)))
         for identifier in arrays:
-            push = f"runtime.push_{self.part_kept(identifier)}"
             array = self.state.kept_elements.get(identifier, identifier)
-            writer(f"tape, top = {push}(tape, top, {array}, {self.kept_as(identifier)})")
+            add_push(builder, array, self.part_kept(identifier), self.kept_as(identifier))
 
-    def write_elements_pushes(self, writer: Writer, loop: Loop) -> None:
+    def write_elements_pushes(self, builder: Builder, loop: Loop) -> None:
         """Write the code that pushes the elements of arrays that a loop has read often."""
         for array in self.read_often.kept_by(loop):
-            kind = self.kept_as(array)
-            writer(f"tape, top = runtime.push_elements(tape, top, {array}, {kind})")
+            add_push(builder, array, "elements", self.kept_as(array))
 
-    def write_elements_pops(self, writer: Writer, loop: Loop) -> None:
+    def write_elements_pops(self, builder: Builder, loop: Loop) -> None:
         """Write the code that pops them, before the reverse of the loop."""
         for array, found in reversed(self.read_often.kept_by(loop).items()):
-            kind = self.kept_as(array)
-            writer(f"{found}, top = runtime.pop_elements(tape, top, {kind})")
+            add_pop(builder, found, "elements", self.kept_as(array))
 
-    def reserve(self, writer: Writer, loop: Loop, scope: Scope) -> None:
+    def reserve(self, builder: Builder, loop: Loop, scope: Scope) -> None:
         """Write the code that makes the tape large enough for a whole loop."""
-        needed = f"needed_{loop.trips}"
-        writer(f"{loop.trips} = {trips_text(loop)}")
-        count = len({*scope.rows.values()})
-        writer(f"{needed} = top + {f'{count} * ' if count > 1 else ''}{loop.trips}")
-        _grow(writer, needed)
-        self.write_rows(writer, scope)
+        needed = name(f"needed_{loop.trips}")
+        builder.assign(name(loop.trips), trips_of(loop))
+        builder.assign(needed, binary(name("top"), "+", self.needed(loop, scope)))
+        add_growth(builder, needed)
+        self.write_rows(builder, scope)
+
+    def needed(self, loop: Loop, scope: Scope) -> ast.expr:
+        """Return how many numbers a loop with rows keeps."""
+        return times(len({*scope.rows.values()}), name(loop.trips))
 
     def keeps_inside(self, block: Block, *, for_numbers: bool = False) -> bool:
         """Whether inner blocks keep anything on the tape, or calls have a forward function.
@@ -521,15 +542,6 @@ def is_short(function: FunctionIR) -> bool:
     return costly <= _FEW and not any(isinstance(s, Loop) for s in statements)
 
 
-def trips_text(loop: Loop) -> str:
-    """Return the text of the trip count of a loop over a range."""
-    assert loop.bounds is not None
-    low, high, step = (show(bound) for bound in loop.bounds)
-    if step != "1":
-        return f"len(range({low}, {high}, {step}))"
-    return f"max({high} - {low}, 0)" if low != "0" else f"max({high}, 0)"
-
-
 def parts_of(kind: Any) -> dict[str, Any]:
     """Return the types of the parts that a value is kept as, by name; empty if it is kept whole."""
     if isinstance(kind, types.Complex):
@@ -560,9 +572,3 @@ def _may_change(kind: Any) -> bool:
         types.TypeRef,
     )
     return not isinstance(kind, fixed)
-
-
-def _grow(writer: Writer, needed: str) -> None:
-    """Write the code that makes the tape as large as it has to be."""
-    with writer.block(f"if {needed} > tape.size:"):
-        writer(f"tape = runtime.grown(tape, {needed})")

@@ -6,6 +6,7 @@ import functools
 from typing import NoReturn
 
 from tapegrad.ops.op import Fact
+from tapegrad.transform.builder import Builder
 from tapegrad.transform.codegen.analysis import (
     Activity,
     Arrays,
@@ -16,8 +17,7 @@ from tapegrad.transform.codegen.analysis import (
 )
 from tapegrad.transform.codegen.writes import Writes
 from tapegrad.transform.errors import TransformError
-from tapegrad.transform.ir import FunctionIR, Let, walk
-from tapegrad.transform.printer import Writer
+from tapegrad.transform.ir import FunctionIR, Let, Role, Value, walk
 from tapegrad.transform.rules.base import Elementary
 from tapegrad.transform.rules.generators import ProgramCode
 
@@ -37,6 +37,8 @@ class Mode:
         The names to differentiate with respect to, and the names to differentiate.
     suffix
         What the names of derivatives end with, unless names of the function do.
+    role
+        What these are: cotangents or tangents.
     """
 
     def __init__(
@@ -47,16 +49,19 @@ class Mode:
         inputs: list[str],
         outputs: list[str],
         suffix: str,
+        role: Role,
     ) -> None:
         self.program = program
         self.function = function
         self.types = dict(function.types)
         self.suffix = unused_suffix(suffix, self.types)
+        self.role = role
+        self.values: dict[str, Value] = {}  # what the names of derivatives stand for
         self.arrays = arrays
         self.activity = Activity(function, arrays, inputs, outputs)
         check_known(function, self.activity)
         program.rounded += lost_by_rounding(function, self.activity)
-        self.writer = Writer()
+        self.builder = Builder()
 
     def refuse(self, what: str, line: int) -> NoReturn:
         """Raise an error that points to a line of the user's function."""
@@ -79,6 +84,12 @@ class Mode:
         """Whether a name carries derivatives."""
         return identifier in self.activity
 
+    def derivative(self, identifier: str) -> str:
+        """Return the name of the cotangent or tangent of a value."""
+        found = identifier + self.suffix
+        self.values[found] = Value(self.role, identifier)
+        return found
+
     def is_settled(self, identifier: str) -> bool:
         """Whether functions that are constant at infinity are applied to what follows from it."""
         return self.activity.node(identifier) in self._settled
@@ -92,7 +103,3 @@ class Mode:
         ]
         flat = [rule for rule in elementary if Fact.VANISHING in rule.op.facts]
         return self.activity.preceding(n for rule in flat for n in rule.inputs())
-
-    def write(self, text: str) -> None:
-        """Write a line."""
-        self.writer(text)

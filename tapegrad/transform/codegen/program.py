@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
 from typing import Any
 
 from numba.core import types
 
+from tapegrad.transform.builder import print_function
 from tapegrad.transform.codegen.checkpointed import write_checkpointed
 from tapegrad.transform.codegen.dead_arrays import without_values
 from tapegrad.transform.codegen.directions import in_directions
@@ -31,7 +33,7 @@ from tapegrad.transform.lowering.assumptions import assumptions
 from tapegrad.transform.lowering.fusion import fuse
 from tapegrad.transform.lowering.inlining import inline
 from tapegrad.transform.lowering.lower import Lowering
-from tapegrad.transform.printer import print_function
+from tapegrad.transform.printer import show_function
 from tapegrad.transform.rules.base import Held, Unknown
 from tapegrad.transform.rules.calls import Call
 from tapegrad.transform.syntax import identifier
@@ -81,6 +83,10 @@ class Program:
     def add_segment(self, segment: Instance) -> None:
         """Add the function that does some iterations of a checkpointed loop."""
         self.instances[segment.function.name, segment.kinds] = segment
+
+    def add(self, function: ast.FunctionDef, dispatcher: Any) -> None:
+        """Add a function that was made from a compiled one and inherits its options."""
+        self.write(show_function(function), dispatcher)
 
     def write(self, text: str, dispatcher: Any) -> None:
         """Add a function that was made from a compiled one and inherits its options."""

@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 from numba.core import types
 
+from tapegrad.transform.builder import Builder, result_of
 from tapegrad.transform.codegen.guards import find_guards
 from tapegrad.transform.codegen.instance import Instance, held_arrays, overlap_checks, paths
 from tapegrad.transform.codegen.reverse import Reverse
 from tapegrad.transform.codegen.reverse_state import ReverseState
 from tapegrad.transform.codegen.split import seed_name
 from tapegrad.transform.ir import FunctionIR, Structure, leaf_names, name
-from tapegrad.transform.kinds import is_array, is_real, shape_checks, zero_text
+from tapegrad.transform.kinds import is_array, is_real, shape_checks, zero_of
 from tapegrad.transform.lowering.partners import without_partners
-from tapegrad.transform.printer import Writer, show, show_result
+from tapegrad.transform.nodes import call_of, returned_of, tuple_of
 
 
 def write_pullback(
@@ -67,7 +68,8 @@ def write_pullback(
     if params:
         find_guards(program.known(), None if seeds or len(results) > 1 else instance)
     made = Combined(program, instance, inputs, results, is_seeded=bool(seeds))
-    starts = overlap_checks(instance)
+    starts = Builder()
+    starts.lines(overlap_checks(instance))
     buffers: dict[str, str] = {}
     if out:
         is_tuple = returns.endswith("gradients")
@@ -75,17 +77,19 @@ def write_pullback(
             found = paths(instance.params[k], f"{out}[{number}]" if is_tuple else out)
             buffers.update((leaf, path) for path, leaf in found if leaf in given)
         outside = [text for text, value in program.statics.items() if isinstance(value, np.ndarray)]
-        starts += buffer_checks(instance, buffers, outside)
+        starts.lines(buffer_checks(instance, buffers, outside))
     for leaf in given:
-        zeros = f"runtime.cleared({buffers[leaf]})" if out else f"np.zeros_like({texts[leaf]})"
-        starts.append(f"{leaf}{made.gen.suffix} = {zeros}")
+        if out:
+            zeros = call_of("runtime.cleared", name(buffers[leaf]))
+        else:
+            zeros = call_of("np.zeros_like", name(texts[leaf]))
+        starts.assign(name(made.gen.derivative(leaf)), zeros)
     bar = made.gen.bar
-    grads = [gradient_text(instance.params[k], inputs, function, bar) for k in params]
-    gradient = grads[0] if returns.endswith("gradient") else f"({', '.join(grads)},)"
-    parts = [show_result(function)] if returns.startswith("value") else []
+    grads = [gradient_of(instance.params[k], inputs, function, bar) for k in params]
+    parts = [result_of(function)] if returns.startswith("value") else []
     if returns != "value":
-        parts.append(gradient)
-    made.write(entry, parameters, starts, ", ".join(parts))
+        parts.append(grads[0] if returns.endswith("gradient") else tuple_of(grads))
+    made.write(entry, parameters, starts.body, parts[0] if len(parts) == 1 else tuple_of(parts))
     return entry
 
 
@@ -115,10 +119,10 @@ def write_segment_pullback(
         for position, result in enumerate(instance.results())
         if gen.is_active(result)
     }
-    shadows = [leaf + gen.suffix for leaf in given]
+    shadows = [gen.derivative(leaf) for leaf in given]
     numbers = [gen.bar(leaf) for leaf in inputs if leaf not in given]
     parameters = [*function.params, *shadows, *seeds.values()]
-    made.write(entry, parameters, [], ", ".join(numbers) or "None")
+    made.write(entry, parameters, [], returned_of(numbers))
     return entry, gen.suffix, seeds
 
 
@@ -158,7 +162,9 @@ class Combined:
             is_seeded=is_seeded,
         )
 
-    def write(self, entry: str, parameters: list[str], starts: list[str], returned: str) -> None:
+    def write(
+        self, entry: str, parameters: list[str], starts: list[ast.stmt], found: ast.expr
+    ) -> None:
         """Write it to the module.
 
         Parameters
@@ -166,31 +172,32 @@ class Combined:
         entry, parameters
             Its name and its parameters.
         starts
-            Its first lines, which make the cotangents of arrays that are no parameters.
-        returned
+            Its first statements, which make the cotangents of arrays that are no parameters.
+        found
             What it returns.
         """
         gen, function, program = self.gen, self.function, self.program
         given = [leaf for leaf in self.inputs if is_array(function.types[leaf])]
         reverse = Reverse(gen, given)
-        zeros = [f"{gen.bar(n)} = {gen.zero(n)}" for n in self.inputs if n not in given]
-        code, _ = reverse.combined(gen.top, self._seed, zeros)
-        writer = Writer()
-        writer.open(f"def {entry}({', '.join(parameters)}):")
+        zeros = Builder()
+        for leaf in self.inputs:
+            if leaf not in given:
+                zeros.assign(name(gen.bar(leaf)), gen.zero(leaf))
+        code, _ = reverse.combined(gen.top, self._seed, zeros.body)
+        builder = Builder()
         uses_tape = gen.uses_tape or reverse.keeping.keeps_inside(function.body)
         if uses_tape:
-            writer("tape = runtime.take_tape()")
-            writer("top = 0")
-        for line in starts:
-            writer(line)
-        reverse.shadows.write_inner(writer, self.instance.paths())
-        writer.extend(code)
+            builder.assign(name("tape"), call_of("runtime.take_tape"))
+            builder.assign(name("top"), ast.Constant(0))
+        builder.body += starts
+        reverse.shadows.write_inner(builder, self.instance.paths())
+        builder.extend(code)
         if uses_tape:
-            writer("runtime.give_tape(tape)")
+            builder.do(call_of("runtime.give_tape", name("tape")))
         program.note_primal(entry, function)
         program.note_mode(entry, gen, entry)
-        writer(f"return {returned}")
-        program.write(writer.text(), self.instance.dispatcher)
+        builder.result(found)
+        program.add(builder.function(entry, parameters), self.instance.dispatcher)
 
     def _seed(self) -> None:
         """Write the cotangents of the results."""
@@ -198,11 +205,14 @@ class Combined:
         for position, result in enumerate(self.instance.results()):
             if not gen.is_active(result):
                 continue
-            seed = seed_name(self.function, position) if self.is_seeded else "1.0"
+            seed: ast.expr = ast.Constant(1.0)
+            if self.is_seeded:
+                identifier = seed_name(self.function, position)
+                seed = name(identifier)
+                if is_array(kinds[result]):
+                    gen.builder.lines(shape_checks(identifier, result, kinds[result]))
             if is_array(kinds[result]):
-                for line in shape_checks(seed, result, kinds[result]) if self.is_seeded else []:
-                    gen.write(line)
-                gen.add_array(result, name(seed))
+                gen.add_array(result, seed)
             else:
                 gen.add(result, seed, ast.Constant(1.0))
 
@@ -226,17 +236,17 @@ def buffer_checks(instance: Instance, buffers: dict[str, str], outside: list[str
     return lines
 
 
-def gradient_text(value: Any, inputs: list[str], function: FunctionIR, bar_of: Any) -> str:
-    """Return the text of the gradient of an argument, in the structure of the argument."""
+def gradient_of(value: Any, inputs: list[str], function: FunctionIR, bar_of: Any) -> ast.expr:
+    """Return the gradient of an argument, in the structure of the argument."""
 
     def convert(leaf: ast.expr) -> ast.expr:
         assert isinstance(leaf, ast.Name)
         kind = function.types[leaf.id]
         if leaf.id not in inputs:
-            return name(f"np.zeros_like({leaf.id})" if is_array(kind) else zero_text(kind))
+            return call_of("np.zeros_like", leaf) if is_array(kind) else zero_of(kind)
         bar = name(bar_of(leaf.id))
         if kind in (types.float32, types.complex64):
-            return ast.Call(name(f"np.{kind}"), [bar], [])
+            return call_of(f"np.{kind}", bar)
         return bar
 
-    return show(value.build(convert) if isinstance(value, Structure) else convert(value))
+    return value.build(convert) if isinstance(value, Structure) else convert(value)

@@ -7,13 +7,14 @@ from typing import Any
 
 from numba.core import types
 
+from tapegrad.transform.builder import Builder, result_of
 from tapegrad.transform.codegen.analysis import unused_suffix
 from tapegrad.transform.codegen.forward import Forward
 from tapegrad.transform.codegen.instance import Instance, overlap_checks, paths
 from tapegrad.transform.ir import Structure, leaf_names, name
 from tapegrad.transform.kinds import is_array, is_real, shape_checks
 from tapegrad.transform.lowering.partners import without_partners
-from tapegrad.transform.printer import Writer, show, show_result
+from tapegrad.transform.nodes import call_of, item, names, tuple_of
 
 # Copies of the tangent of an array that is written to, by its layout. Views of an array and of its
 # tangent are the same expressions, which copy for some layouts.
@@ -32,28 +33,27 @@ def write_tangent(
     results = instance.results()
     varied = [*inputs, *instance.joined_results()]
     gen = Forward(program, function, instance.arrays, inputs, varied, [*results, *changed])
-    writer = gen.writer
+    builder = gen.builder
     parameters = [*function.params, *(gen.dot(leaf) for leaf in inputs)]
-    writer.open(f"def {identifier}({', '.join(parameters)}):")
-    for line in inner_arrays(gen, instance, inputs):
-        writer(line)
+    for array in inner_arrays(gen, instance, inputs):
+        builder.assign(name(gen.dot(array)), gen.zero(array))
     gen.block(function.body)
     dots = [gen.tangent(name(result)) for result in results]
-    writer(f"return {show_result(function)}, ({', '.join(dots)}{',' if dots else ''})")
+    builder.result(tuple_of([result_of(function), tuple_of(dots)]))
     program.note_primal(identifier, function)
     program.note_mode(identifier, gen, identifier)
-    program.write(writer.text(), instance.dispatcher)
+    program.add(builder.function(identifier, parameters), instance.dispatcher)
 
 
 def inner_arrays(gen: Any, instance: Instance, inputs: list[str]) -> list[str]:
-    """Return the lines that make tangents of outside arrays that are given none.
+    """Return the outside arrays that have tangents and are given none.
 
     The function writes such arrays and reads them again. Parts of tuples get their tangents where
     they are named.
     """
     function = instance.function
     return [
-        f"{gen.dot(array)} = np.zeros_like({array})"
+        array
         for array in (*function.params, *function.statics)
         if array not in inputs and is_array(function.types.get(array)) and gen.is_active(array)
     ]
@@ -74,30 +74,28 @@ def write_pushforward(program: Any, instance: Instance, params: list[int]) -> st
     entry = program.fresh(f"{function.name}_pushforward")
     suffix = unused_suffix("_dot", function.types)
     tangents = [f"{function.params[k]}{suffix}" for k in params]
-    writer = Writer()
-    writer.open(f"def {entry}({', '.join([*function.params, *tangents])}):")
-    for line in overlap_checks(instance):
-        writer(line)
+    builder = Builder()
+    builder.lines(overlap_checks(instance))
     leaves = instance.leaves()
     changed = {leaves[position] for position in instance.writes}
     given: dict[str, str] = {}  # text of the tangent of each part
     for number, text, value in zip(params, tangents, chosen, strict=True):
-        for line in shape_checks(text, function.params[number], instance.kinds[number]):
-            writer(line)
+        builder.lines(shape_checks(text, function.params[number], instance.kinds[number]))
         for path, leaf in paths(value, text):
             copy = _COPY[getattr(function.types[leaf], "layout", "C")]
             given[leaf] = path + copy if leaf in changed else path
     arguments = [*function.params, *(given[leaf] for leaf in leaves if leaf in inputs)]
     results = instance.results()
-    writer(f"value, dots = {inner}({', '.join(arguments)})")
+    found = tuple_of(names(["value", "dots"]))
+    builder.assign(found, call_of(inner, *names(arguments)))
 
     def convert(leaf: ast.expr) -> ast.expr:
         if isinstance(leaf, ast.Name) and leaf.id in results:
-            return name(f"dots[{results.index(leaf.id)}]")
+            return item(name("dots"), results.index(leaf.id))
         return ast.Constant(0)
 
     result = function.result
     built = result.build(convert) if isinstance(result, Structure) else convert(result)
-    writer(f"return value, {show(built)}")
-    program.write(writer.text(), instance.dispatcher)
+    builder.result(tuple_of([name("value"), built]))
+    program.add(builder.function(entry, [*function.params, *tangents]), instance.dispatcher)
     return entry

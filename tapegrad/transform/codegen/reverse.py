@@ -11,8 +11,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
-from tapegrad.transform import printer
+from tapegrad.transform import builder as build
+from tapegrad.transform import nodes
+from tapegrad.transform.builder import Builder, head_of, range_of
 from tapegrad.transform.codegen.analysis import Scope, written
 from tapegrad.transform.codegen.forward_half import ForwardHalf
 from tapegrad.transform.codegen.keeping import Keeping
@@ -43,7 +46,7 @@ from tapegrad.transform.ir import (
     walk,
 )
 from tapegrad.transform.kinds import is_array, is_real, may_share
-from tapegrad.transform.printer import Writer, show
+from tapegrad.transform.nodes import binary, call_of, counting, is_number
 from tapegrad.transform.rules import base as rules
 
 _ONE = ast.Constant(1.0)
@@ -86,35 +89,35 @@ class Reverse:
         scope: Scope,
         before: Callable[[], None],
         after: Callable[[], None] = _nothing,
-        starts: Sequence[str] = (),
-    ) -> tuple[Writer, dict[str, None]]:
+        starts: Sequence[ast.stmt] = (),
+    ) -> tuple[Builder, dict[str, None]]:
         """Write the reverse of a block.
 
         `before` writes the initial cotangents, `after` the code that uses the final ones; `starts`
-        are lines before arrays of cotangents are made. Returns the code and the names from outside
-        whose cotangents it adds to.
+        are statements before arrays of cotangents are made. Returns the code, and the names from
+        outside whose cotangents it adds to.
         """
         with self.state.entered(scope) as region, self.state.writing() as code:
             before()
             for statement in reversed(scope.block):
                 self.statement(statement)
             after()
-            result = Writer()
+            result = Builder()
             setup = self._bring_back(region, result)
-        result.lines += [*starts, *setup.lines, *code.lines]
+        result.body += [*starts, *setup.body, *code.body]
         return result, region.outward
 
     def combined(
-        self, scope: Scope, before: Callable[[], None], starts: Sequence[str] = ()
-    ) -> tuple[Writer, dict[str, None]]:
+        self, scope: Scope, before: Callable[[], None], starts: Sequence[ast.stmt] = ()
+    ) -> tuple[Builder, dict[str, None]]:
         """Write a block followed by its reverse, fusing its last loop with the reverse if possible.
 
-        The values of the block are local variables. `starts` are lines before the reverse code.
-        Returns the code and the names from outside whose cotangents it adds to.
+        The values of the block are local variables. `starts` are statements before the reverse
+        code. Returns the code, and the names from outside whose cotangents it adds to.
         """
         block = scope.block
         position = last_loop(block)
-        fused: Writer | None = None
+        fused: Builder | None = None
         with self.state.entered(scope) as region:
             with self.state.writing() as first:
                 before()
@@ -129,23 +132,23 @@ class Reverse:
                     self.statement(block[position])
                 for statement in reversed(block[:position]):
                     self.statement(statement)
-            result = Writer()
+            result = Builder()
             setup = self._bring_back(region, result)
         write_forward = self.forward.write_statements
         if fused is None:
             write_forward(result, block)
-            result.lines += [*starts, *setup.lines, *first.lines, *last.lines]
+            result.body += [*starts, *setup.body, *first.body, *last.body]
         else:
             write_forward(result, block[:position])
-            result.lines += [*starts, *setup.lines, *first.lines, *fused.lines]
+            result.body += [*starts, *setup.body, *first.body, *fused.body]
             write_forward(result, block[position + 1 :])
-            result.lines += last.lines
+            result.body += last.body
         return result, region.outward
 
-    def _bring_back(self, region: Region, writer: Writer) -> Writer:
+    def _bring_back(self, region: Region, builder: Builder) -> Builder:
         """Write the code that restores the values a region needs; return that of its shadows."""
         setup, outer_shadows = self.shadows.set_up(region)
-        outer_needs = self.keeping.plan(region.scope, region.needs, writer)
+        outer_needs = self.keeping.plan(region.scope, region.needs, builder)
         assert region.outer is not None
         region.outer.needs.update(outer_needs)
         region.outer.shadows.update(outer_shadows)
@@ -158,7 +161,7 @@ class Reverse:
             if target in state.has:
                 continue
             if target in state.region.scope.own:
-                state.write(f"{state.bar(target)} = {state.zero(target)}")
+                state.builder.assign(name(state.bar(target)), state.zero(target))
                 state.has.add(target)
             else:
                 state.region.outward[target] = None
@@ -214,32 +217,28 @@ class Reverse:
                         self._pass_on(value.id, phi.target)
 
             if raises(block):  # it is never reversed
-                sides.append(Writer())
+                sides.append(Builder())
                 continue
             code, out = self.region(state.scopes.blocks[id(block)], before)
             sides.append(code)
             outward.update(out)
         then, orelse = sides
-        if not then.lines and not orelse.lines:
+        if not then.body and not orelse.body:
             return
         self.prepare(outward)
         state.read(statement.cond)
-        cond = show(statement.cond)
-        chosen = [(f"if {cond}:", then), ("else:", orelse)]
-        if not then.lines:
-            chosen = [(f"if not {cond}:", orelse)]
-        for head, code in chosen:
-            if code.lines:
-                with state.writer.block(head):
-                    state.writer.extend(code)
+        if then.body:
+            state.builder.add(ast.If(statement.cond, then.body, orelse.body))
+        else:
+            state.builder.add(ast.If(nodes.opposite(statement.cond), orelse.body, []))
 
     def _pass_on(self, target: str, source: str) -> None:
         """Add the cotangent of a name to that of the name whose value it has."""
         state = self.state
         if not is_array(state.types[source]):
-            state.add(target, state.bar(source), _ONE)
+            state.add(target, name(state.bar(source)), _ONE)
         elif target not in self.shadows.inner:  # nobody reads these cotangents
-            bar = name(source + state.suffix)
+            bar = name(state.derivative(source))
             state.add_array(target, bar, state.types[source].ndim)
 
     # -- loops --------------------------------------------------------------------------------
@@ -262,42 +261,41 @@ class Reverse:
             code, outward = self._recurrence(scope, going[0])
         else:
             code, outward = self._iteration(scope, going, whole)
-        if not code.lines and not going:
+        if not code.body and not going:
             return
+        builder = state.builder
         for c in going:
-            start = state.bar(c.out) if c.out in state.has else state.zero(c.out)
-            state.write(f"{state.bar(c.phi)} = {start}")
+            start = name(state.bar(c.out)) if c.out in state.has else state.zero(c.out)
+            builder.assign(name(state.bar(c.phi)), start)
         for c in whole:
-            state.write(f"{c.phi}{state.suffix} = {state.shadow(c.out)}")
+            builder.assign(name(state.derivative(c.phi)), state.shadow(c.out))
         self.prepare(dict.fromkeys(outward))
-        self.keeping.write_elements_pops(state.writer, loop)
+        self.keeping.write_elements_pops(builder, loop)
         if scope.rows:
-            count = len({*scope.rows.values()})
-            state.write(f"top -= {f'{count} * ' if count > 1 else ''}{loop.trips}")
-        tests = [f"runtime.matters({state.bar(c.phi)})" for c in going]
-        if_used = f"if {' or '.join(tests)}:"
+            builder.update(name("top"), "-", self.keeping.needed(loop, scope))
+        if_used = nodes.any_of([call_of("runtime.matters", name(state.bar(c.phi))) for c in going])
         around: AbstractContextManager[None] = nullcontext()
         inside: AbstractContextManager[None] = nullcontext()
         if not whole and may_add_nothing(loop, going, state, self.keeping):
             if all(c.out in state.skipped for c in going):
-                around = state.writer.block(if_used)
+                around = builder.when(if_used)
             if not sums and all(is_selected(loop, c) for c in going):
-                inside = state.writer.block(if_used)
+                inside = builder.when(if_used)
         with around:
-            self.keeping.write_rows(state.writer, scope)
+            self.keeping.write_rows(builder, scope)
             head, *first = self._reversed_head(loop, sums or not (going or whole))
-            with state.writer.block(head):
-                for text in first:
-                    state.write(text)
+            with builder.loop(head):
+                for index, place in first:
+                    builder.assign(index, place)
                 with inside:
-                    state.writer.extend(code)
+                    builder.extend(code)
         for c in (*going, *whole):
             if isinstance(c.init, ast.Name):
                 self._pass_on(c.init.id, c.phi)
 
     def _iteration(
         self, scope: Scope, going: list[Carried], whole: list[Carried]
-    ) -> tuple[Writer, dict[str, None]]:
+    ) -> tuple[Builder, dict[str, None]]:
         """Write the reverse of an iteration, starting from the cotangents of its carried values.
 
         These are numbers, and `whole` arrays.
@@ -318,8 +316,8 @@ class Reverse:
                     state.has.add(target)
                     continue
                 direct = target in scope.own and target not in phis and nexts.count(target) == 1
-                seed = state.bar(target) if direct else f"{c.phi}_next{state.suffix}"
-                state.write(f"{seed} = {state.projected(target, state.bar(c.phi))}")
+                seed = name(state.bar(target) if direct else state.derivative(f"{c.phi}_next"))
+                state.builder.assign(seed, state.projected(target, name(state.bar(c.phi))))
                 seeds.append((target, seed, direct))
             for target, seed, direct in seeds:
                 if direct:
@@ -331,20 +329,20 @@ class Reverse:
                 if c.phi in moved:
                     state.region.shadows[moved[c.phi]] = None
                 elif isinstance(c.next, ast.Name):
-                    state.add_array(c.next.id, name(f"{c.phi}_next{state.suffix}"))
+                    state.add_array(c.next.id, name(state.derivative(f"{c.phi}_next")))
 
         def after() -> None:
             for phi in phis:
                 if phi not in state.has:
-                    state.write(f"{state.bar(phi)} = {state.zero(phi)}")
+                    state.builder.assign(name(state.bar(phi)), state.zero(phi))
 
-        starts = [
-            f"{moved.get(c.phi, f'{c.phi}_next')}{state.suffix} = {c.phi}{state.suffix}"
-            for c in whole
-        ]
-        return self.region(scope, before, after, starts)
+        starts = Builder()
+        for c in whole:
+            following = moved.get(c.phi, f"{c.phi}_next")
+            starts.assign(name(state.derivative(following)), name(state.derivative(c.phi)))
+        return self.region(scope, before, after, starts.body)
 
-    def _terms(self, scope: Scope, sums: list[Carried]) -> tuple[Writer, dict[str, None]]:
+    def _terms(self, scope: Scope, sums: list[Carried]) -> tuple[Builder, dict[str, None]]:
         """Write the reverse of an iteration that only adds to sums: their cotangents stay."""
         self.state.frozen |= {c.phi for c in sums}
         return self.region(scope, lambda: self._seed(sums))
@@ -354,11 +352,11 @@ class Reverse:
         state = self.state
         for c in sums:
             assert isinstance(c.next, ast.Name)
-            text = state.projected(c.next.id, state.bar(c.phi))
-            state.write(f"{state.bar(c.next.id)} = {text}")
+            value = state.projected(c.next.id, name(state.bar(c.phi)))
+            state.builder.assign(name(state.bar(c.next.id)), value)
             state.has.add(c.next.id)
 
-    def _recurrence(self, scope: Scope, c: Carried) -> tuple[Writer, dict[str, None]]:
+    def _recurrence(self, scope: Scope, c: Carried) -> tuple[Builder, dict[str, None]]:
         """Write the reverse of a recurrence: its slope first, then the product with the cotangent.
 
         The slope does not depend on the cotangent, so the dependency chain from one iteration to
@@ -370,20 +368,25 @@ class Reverse:
         target = c.next.id
 
         def before() -> None:
-            state.write(f"{state.bar(target)} = 1.0")
+            state.builder.assign(name(state.bar(target)), _ONE)
             state.has.add(target)
             state.renamed[c.phi] = slope
             state.scale = bar
 
         def after() -> None:
-            state.write(f"{bar} *= {slope}" if c.phi in state.has else f"{bar} = 0.0")
+            if c.phi in state.has:
+                state.builder.update(name(bar), "*", name(slope))
+            else:
+                state.builder.assign(name(bar), ast.Constant(0.0))
             state.scale = ""
             del state.renamed[c.phi]
 
         return self.region(scope, before, after)
 
-    def _reversed_head(self, loop: Loop, is_free: bool) -> list[str]:
-        """Return the first lines of the loop over the iterations from the last to the first.
+    def _reversed_head(self, loop: Loop, is_free: bool) -> list[Any]:
+        """Return the head of the loop over the iterations from the last to the first.
+
+        The assignments that an iteration starts with follow.
 
         Independent iterations run from the first to the last, which compilers optimize better. They
         have to be free of cotangents that change from one to the next.
@@ -391,32 +394,33 @@ class Reverse:
         state = self.state
         if loop.bounds is None:
             state.region.needs[loop.trips] = None
-            return [f"for _ in range({loop.trips}):"]
+            return [counting("_", call_of("range", name(loop.trips)))]
         low, high, step = loop.bounds
         state.read(low)
         state.read(step)
-        index = loop.index
+        index = loop.index or ""
         if is_free and is_independent(loop, state, self.keeping):
             state.read(high)
-            return [printer.loop_head(loop)]
-        place = show(ast.BinOp(low, ast.Add(), ast.BinOp(name("turn"), ast.Mult(), step)))
+            return [head_of(loop)]
+        place = binary(low, "+", binary(name("turn"), "*", step))
         if loop.exit is not None:
             state.region.needs[loop.trips] = None
-            return [f"for turn in range({loop.trips} - 1, -1, -1):", f"{index} = {place}"]
-        over = printer.range_of(loop)
+            head = counting("turn", nodes.downward("range", name(loop.trips)))
+            return [head, (name(index), place)]
+        over = range_of(loop)
         state.read(high)
-        if isinstance(step, ast.Constant) and step.value == 1:
-            first = show(ast.BinOp(high, ast.Sub(), ast.Constant(1)))
-            last = show(ast.BinOp(low, ast.Sub(), ast.Constant(1)))
+        if is_number(step, 1):
+            first = binary(high, "-", ast.Constant(1))
+            last = binary(low, "-", ast.Constant(1))
             if isinstance(low, ast.Constant):
-                last = str(low.value - 1)
-            return [f"for {index} in {over}({first}, {last}, -1):"]
-        text = f"len(range({show(low)}, {show(high)}, {show(step)}))"
-        return [f"for turn in {over}({text} - 1, -1, -1):", f"{index} = {place}"]
+                last = ast.Constant(low.value - 1)
+            return [counting(index, call_of(over, first, last, ast.Constant(-1)))]
+        count = call_of("len", call_of("range", low, high, step))
+        return [counting("turn", nodes.downward(over, count)), (name(index), place)]
 
     # -- loops whose iterations are followed by their reverse ---------------------------------
 
-    def _fused(self, loop: Loop, tail: Block) -> Writer | None:
+    def _fused(self, loop: Loop, tail: Block) -> Builder | None:
         """Return a loop with its reverse in each iteration, None if the reverse has to wait."""
         state = self.state
         if self._has_to_wait(loop, tail):
@@ -429,26 +433,26 @@ class Reverse:
             state.fused.add(loop.index)
         state.frozen |= {c.phi for c in sums}
 
-        with state.writing() as writer:
+        with state.writing() as builder:
             code, outward = self.combined(scope, lambda: self._seed(live))
-            printer.enter(writer, loop.carried)
+            build.enter(builder, loop.carried)
             for c in live:
-                writer(f"{state.bar(c.phi)} = {state.bar(c.out)}")
+                builder.assign(name(state.bar(c.phi)), name(state.bar(c.out)))
             self.prepare(outward)
-            with printer.iteration(writer, loop):
-                writer.extend(code)
-                printer.advance(writer, loop.carried)
-            printer.leave(writer, loop.carried)
+            with build.iteration(builder, loop):
+                builder.extend(code)
+                build.advance(builder, loop.carried)
+            build.leave(builder, loop.carried)
             for c in live:  # the initial values of the sums
                 if isinstance(c.init, ast.Name):
-                    state.add(c.init.id, state.bar(c.out), _ONE)
-        return writer
+                    state.add(c.init.id, name(state.bar(c.out)), _ONE)
+        return builder
 
     def _has_to_wait(self, loop: Loop, tail: Block) -> bool:
         """Whether the reverse of a loop needs results of the code after it, or of its reverse."""
         state = self.state
         late = {n for statement in (loop, *tail) for n in defined(statement)}
-        late |= {n + state.suffix for n in late}
+        late |= {state.derivative(n) for n in late}
         if any(n in late for n in (*state.region.needs, *state.region.shadows)):
             return True
         start, places = state.scopes.roots[id(loop)], state.scopes.roots

@@ -15,6 +15,7 @@ from typing import Any
 
 from numba.core import types
 
+from tapegrad.transform.builder import Builder
 from tapegrad.transform.codegen.analysis import (
     Arrays,
     Scope,
@@ -28,14 +29,15 @@ from tapegrad.transform.codegen.writes import Writes
 from tapegrad.transform.ir import (
     FunctionIR,
     Let,
+    Role,
     Statement,
     name,
     names_in,
     unused,
 )
-from tapegrad.transform.kinds import holds_complex, is_complex, zero_text
+from tapegrad.transform.kinds import holds_complex, is_complex, zero_of
 from tapegrad.transform.lowering.extents import Extents
-from tapegrad.transform.printer import Writer, show
+from tapegrad.transform.nodes import attribute, binary, call_of, item, negative
 from tapegrad.transform.rules.generators import ProgramCode, ShadowCode
 from tapegrad.transform.syntax import subtree
 
@@ -110,7 +112,7 @@ class ReverseState(Mode):
         split: bool,
         is_seeded: bool = True,
     ) -> None:
-        super().__init__(program, function, arrays, inputs, outputs, BAR)
+        super().__init__(program, function, arrays, inputs, outputs, BAR, Role.COTANGENT)
         self.unstable = unstable
         # numbers that may not be used, and numbers that may be infinite or nan then
         uncertain = outputs if is_seeded or len(outputs) > 1 else ()
@@ -155,11 +157,11 @@ class ReverseState(Mode):
         return Extents(self.function)
 
     @contextlib.contextmanager
-    def writing(self) -> Iterator[Writer]:
-        """Redirect lines to a new writer."""
-        outer, self.writer = self.writer, Writer()
-        yield self.writer
-        self.writer = outer
+    def writing(self) -> Iterator[Builder]:
+        """Redirect statements to a new builder."""
+        outer, self.builder = self.builder, Builder()
+        yield self.builder
+        self.builder = outer
 
     @contextlib.contextmanager
     def entered(self, scope: Scope) -> Iterator[Region]:
@@ -193,34 +195,35 @@ class ReverseState(Mode):
 
     def bar(self, identifier: str) -> str:
         """Return the cotangent of a number."""
-        return self.renamed.get(identifier, identifier + self.suffix)
+        return self.renamed.get(identifier) or self.derivative(identifier)
 
-    def zero(self, identifier: str) -> str:
-        """Return the text of a zero cotangent of a number."""
-        return zero_text(self.types.get(identifier, types.float64))
+    def zero(self, identifier: str) -> ast.expr:
+        """Return a zero cotangent of a number."""
+        return zero_of(self.types.get(identifier, types.float64))
 
-    def projected(self, target: str, text: str) -> str:
+    def projected(self, target: str, expr: ast.expr) -> ast.expr:
         """Return what is added to a cotangent: the real part if the target is a real number.
 
         The cotangent of a real number is the derivative with respect to that number alone (see
         `complex_numbers`).
         """
         if not self.has_complex or is_complex(self.types[target]):
-            return text
-        whole = ast.parse(text, mode="eval").body
-        if isinstance(whole, ast.Attribute) and whole.attr in ("real", "imag"):
-            return text
-        nodes = list(subtree(whole))
+            return expr
+        if isinstance(expr, ast.Attribute) and expr.attr in ("real", "imag"):
+            return expr
+        nodes = list(subtree(expr))
         parts = [n.value for n in nodes if isinstance(n, ast.Constant)]
-        names = {n.id for n in nodes if isinstance(n, ast.Name)} - _MODULES
+        names = {n.id.partition(".")[0] for n in nodes if isinstance(n, ast.Name)} - _MODULES
         if not any(map(self._may_be_complex, names)):
             if not any(isinstance(part, complex) for part in parts):
-                return text
-        return f"{text}.real" if text.isidentifier() else f"({text}).real"
+                return expr
+        return attribute(expr, "real")
 
     def _may_be_complex(self, identifier: str) -> bool:
         """Whether a value or cotangent may be complex or hold complex numbers."""
-        kind = self.types.get(identifier, self.types.get(identifier.removesuffix(self.suffix)))
+        kind = self.types.get(identifier)
+        if kind is None and identifier in self.values:
+            kind = self.types.get(self.values[identifier].of)
         return kind is None or holds_complex(kind)
 
     def read(self, node: Any) -> None:
@@ -232,9 +235,11 @@ class ReverseState(Mode):
     def line(self, expr: ast.expr) -> None:
         """Write an expression statement."""
         self.read(expr)
-        self.writer(show(expr))
+        self.builder.do(expr)
 
-    def add(self, target: str, g: str, factor: ast.expr, reads: ast.expr | None = None) -> None:
+    def add(
+        self, target: str, g: ast.expr, factor: ast.expr, reads: ast.expr | None = None
+    ) -> None:
         """Add ``g * factor`` to the cotangent of a number."""
         if not self.is_active(target) or target in self.frozen:
             return
@@ -242,55 +247,53 @@ class ReverseState(Mode):
         self.read(reads)
         sign = "+"
         if isinstance(factor, ast.Constant) and factor.value in (1, -1):
-            text = g
+            term = g
             sign = "-" if factor.value == -1 else "+"
         elif isinstance(factor, ast.UnaryOp) and isinstance(factor.op, ast.USub):
-            text = show(ast.BinOp(name(g), ast.Mult(), factor.operand))
+            term = binary(g, "*", factor.operand)
             sign = "-"
         else:
-            text = show(ast.BinOp(name(g), ast.Mult(), factor))
-        text = self.projected(target, text)
-        bar = self.bar(target)
+            term = binary(g, "*", factor)
+        term = self.projected(target, term)
+        bar = name(self.bar(target))
         if target in self.region.scope.own and target not in self.has:
             self.has.add(target)
-            self.writer(f"{bar} = {text}" if sign == "+" else f"{bar} = -({text})")
+            self.builder.assign(bar, term if sign == "+" else negative(term))
             return
         if target not in self.region.scope.own and target not in self.has:
             self.region.outward[target] = None
-            if self.scale:
-                text = f"{self.scale} * ({text})"
-        self.writer(f"{bar} {sign}= {text}")
+            term = self._scaled(term)
+        self.builder.update(bar, sign, term)
+
+    def _scaled(self, term: ast.expr) -> ast.expr:
+        """Return a contribution to a cotangent from outside."""
+        return binary(name(self.scale), "*", term) if self.scale else term
 
     def add_array(self, target: str, g: ast.expr, ndim: int = -1) -> None:
         """Add an array of `ndim` dimensions to the cotangent of an array that was broadcast."""
         self.read(g)
-        projected = self.projected(target, show(g))
-        g = g if projected == show(g) else name(projected)
         function = f"arrays.add_{ndim}_to_{self.types[target].ndim}"
         if function not in _ADDITIONS:
             function = "arrays.add_to"
-        self.writer(show(ast.Call(name(function), [name(self.shadow(target)), g], [])))
+        self.builder.do(call_of(function, self.shadow(target), self.projected(target, g)))
 
-    def add_element(self, array: str, index: ast.expr, g: str) -> None:
+    def add_element(self, array: str, index: ast.expr, g: ast.expr) -> None:
         """Add to an element of the cotangent of an array."""
         self.read(index)
-        place = ast.Subscript(name(self.shadow(array)), index, ast.Load())
-        g = self.projected(array, g)
-        if self.scale:
-            g = f"{self.scale} * {g}"
-        self.writer(f"{show(place)} += {g}")
+        place = item(self.shadow(array), index)
+        self.builder.update(place, "+", self._scaled(self.projected(array, g)))
 
-    def shadow(self, identifier: str) -> str:
+    def shadow(self, identifier: str) -> ast.expr:
         """Return the shadow of an array for reverse code; zeros if it has none."""
         if not self.is_active(identifier):
             self.read(name(identifier))
-            return f"np.zeros_like({identifier})"
-        bar = identifier + self.suffix
+            return call_of("np.zeros_like", name(identifier))
+        bar = self.derivative(identifier)
         if identifier in self.local:
             self.region.shadows[identifier] = None
         else:
             self.region.needs[bar] = None
-        return bar
+        return name(bar)
 
     def is_on_tape(self, array: str) -> bool:
         """Whether an array has to be kept on the tape for reverse code to read it."""

@@ -17,6 +17,7 @@ from typing import Any
 
 from numba.core import types
 
+from tapegrad.transform.builder import Builder, Pair
 from tapegrad.transform.codegen.array_values import ArrayValues
 from tapegrad.transform.codegen.reverse_state import Region, ReverseState
 from tapegrad.transform.codegen.sizes import Sizes
@@ -26,12 +27,14 @@ from tapegrad.transform.ir import (
     Loop,
     Statement,
     defined,
+    name,
     names_in,
     replace_names,
     walk,
 )
 from tapegrad.transform.kinds import is_array
-from tapegrad.transform.printer import Writer, show
+from tapegrad.transform.nodes import call_of
+from tapegrad.transform.printer import show
 from tapegrad.transform.rules import base as rules
 
 
@@ -71,7 +74,7 @@ class Shadows:
             own_scope = state.scopes.scope_of.get(array)
             if own_scope is None and array not in state.function.statics:
                 continue
-            bar = array + state.suffix
+            bar = state.derivative(array)
             state.types[bar] = types.Array(kind.dtype, kind.ndim, kind.layout)
             state.arrays_of[bar] = array
             state.scopes.scope_of[bar] = own_scope or state.top
@@ -124,17 +127,17 @@ class Shadows:
         }
         for array in results:
             if array not in self.received:
-                self.want(array + state.suffix)
+                self.want(state.derivative(array))
 
     # -- shadows made in the reverse code -----------------------------------------------------
 
-    def set_up(self, region: Region) -> tuple[Writer, dict[str, None]]:
+    def set_up(self, region: Region) -> tuple[Builder, dict[str, None]]:
         """Write the code that makes the shadows of arrays whose names are all in this block.
 
         Returns the code and the arrays from outside whose shadows are read.
         """
         state, scope = self.state, region.scope
-        lines: list[str] = []
+        result = Builder()
         made = [(s, target) for s in scope.block for target in defined(s)]
         if scope.kind == "loop":
             made = [(scope.statement, c.phi) for c in scope.statement.carried] + made
@@ -144,12 +147,11 @@ class Shadows:
             if isinstance(statement, Let) and statement.rule.base is not None:
                 region.shadows[statement.rule.base] = None
             expr = self._with_tuples(self.shadow_of(statement, target))
-            lines.append(f"{target}{state.suffix} = {show(expr)}")
+            result.assign(name(state.derivative(target)), expr)
             for identifier in names_in(expr):
                 if identifier in state.scopes.scope_of and identifier not in state.arrays_of:
                     region.needs[identifier] = None
-        result = Writer()
-        result.lines = lines[::-1]
+        result.body.reverse()
         return result, {n: None for n in region.shadows if n not in scope.own}
 
     def with_bases(self, region: Region) -> set[str]:
@@ -188,7 +190,7 @@ class Shadows:
         if isinstance(statement, Let):
             rule = statement.rule
             if rule.base is not None:
-                return replace_names(statement.expr, {rule.base: rule.base + self.state.suffix})
+                return replace_names(statement.expr, {rule.base: self.state.derivative(rule.base)})
             if statement.leaves is None and not rule.calls:
                 zeros = rule.zeros(statement)
                 if target in names_in(zeros) and not in_forward:
@@ -222,34 +224,35 @@ class Shadows:
         for source in sources:
             identifier = source.id if isinstance(source, ast.Name) else source
             if isinstance(identifier, str):
-                self.want(identifier + state.suffix)
+                self.want(state.derivative(identifier))
 
     def is_wanted(self, array: str) -> bool:
         """Whether the forward code makes the shadow of an array."""
-        return array + self.state.suffix in self.wanted
+        return self.state.derivative(array) in self.wanted
 
-    def write_inner(self, writer: Writer, texts: dict[str, str]) -> None:
+    def write_inner(self, builder: Builder, texts: dict[str, str]) -> None:
         """Write the shadows of active arrays from outside that are not inputs.
 
         The function writes such arrays and reads them again. `texts` holds those of arguments.
         """
         for array in self.inner:
             if self.is_wanted(array):
-                writer(f"{array}{self.state.suffix} = np.zeros_like({texts.get(array, array)})")
+                zeros = call_of("np.zeros_like", name(texts.get(array, array)))
+                builder.assign(name(self.state.derivative(array)), zeros)
 
-    def write(self, writer: Writer, statement: Statement) -> None:
+    def write(self, builder: Builder, statement: Statement) -> None:
         """Write the shadows of what an operation makes."""
         if not isinstance(statement, Let) or isinstance(statement.rule, rules.Part):
             return
         for target in defined(statement):
             if self.is_wanted(target):
                 expr = self.shadow_of(statement, target, in_forward=True)
-                writer(f"{target}{self.state.suffix} = {show(expr)}")
+                builder.assign(name(self.state.derivative(target)), expr)
 
-    def pairs(self, pairs: list[tuple[str, Any]]) -> list[tuple[str, str]]:
+    def pairs(self, pairs: list[tuple[str, Any]]) -> list[Pair]:
         """Return the assignments of shadows that go with assignments of arrays."""
         return [
-            (target + self.state.suffix, value.id + self.state.suffix)
+            (name(self.state.derivative(target)), name(self.state.derivative(value.id)))
             for target, value in pairs
             if self.is_wanted(target) and isinstance(value, ast.Name)
         ]

@@ -5,15 +5,17 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from tapegrad.transform.builder import Builder, result_of
 from tapegrad.transform.codegen.analysis import Arrays, unused_suffix
 from tapegrad.transform.codegen.instance import Instance
 from tapegrad.transform.codegen.keeping import is_short
 from tapegrad.transform.codegen.reverse import Reverse
 from tapegrad.transform.codegen.reverse_state import ReverseState
 from tapegrad.transform.errors import TransformError
-from tapegrad.transform.ir import FunctionIR, Let, names_in, walk
+from tapegrad.transform.ir import FunctionIR, Let, name, names_in, walk
 from tapegrad.transform.kinds import is_array
-from tapegrad.transform.printer import Writer, show, show_result
+from tapegrad.transform.nodes import names, returned_of, tuple_of
+from tapegrad.transform.printer import show, show_function
 
 
 class Variant:
@@ -64,7 +66,7 @@ def write_split(
         if not is_array(function.types[n])
     ]
 
-    def reversed_with(recomputes: bool) -> tuple[ReverseState, Reverse, Writer, list[str]]:
+    def reversed_with(recomputes: bool) -> tuple[ReverseState, Reverse, Builder, list[str]]:
         gen = ReverseState(
             program,
             function,
@@ -89,7 +91,7 @@ def write_split(
 
         def before() -> None:
             for result, seed in seeds:
-                gen.add(result, seed, ast.Constant(1.0))
+                gen.add(result, name(seed), ast.Constant(1.0))
             gen.region.shadows.update(dict.fromkeys(received))
 
         code, _ = reverse.region(gen.top, before)
@@ -107,37 +109,36 @@ def write_split(
     if not variant.written:
         variant.uses_tape = gen.uses_tape
         variant.takes_shadows = any(map(reverse.shadows.is_wanted, given))
-    writer = Writer()
-    shadows = [leaf + gen.suffix for leaf in given]
-    received = [n + gen.suffix for n in reverse.shadows.received]
+    builder = Builder()
+    shadows = [gen.derivative(leaf) for leaf in given]
+    received = [gen.derivative(n) for n in reverse.shadows.received]
     tape = ["tape", "top"] if variant.uses_tape else []
     numbers = [seed for _, seed in seeds]
     parameters = [*function.params, *handed, *shadows, *received, *numbers, *tape]
-    writer.open(f"def {variant.reverse_name}({', '.join(parameters)}):")
     for leaf in scalars:
-        writer(f"{gen.bar(leaf)} = {gen.zero(leaf)}")
-    writer.extend(code)
-    found = [gen.bar(leaf) for leaf in scalars] + tape[1:]
-    writer(f"return {', '.join(found)}" if found else "return None")
+        builder.assign(name(gen.bar(leaf)), gen.zero(leaf))
+    builder.extend(code)
+    builder.result(returned_of([*(gen.bar(leaf) for leaf in scalars), *tape[1:]]))
     if not variant.written:
-        read = set(names_in(ast.Module(ast.parse(writer.text()).body[0].body, [])))
+        read = {n for statement in builder.body for n in names_in(statement)}
         variant.unread = {k for k, n in enumerate(function.params) if n not in read}
-    program.write(writer.text(), instance.dispatcher)
-    writer = Writer()
+    program.add(builder.function(variant.reverse_name, parameters), instance.dispatcher)
+    builder = Builder()
     parameters = [*function.params, *(shadows if variant.takes_shadows else []), *tape]
-    writer.open(f"def {variant.forward_name}({', '.join(parameters)}):")
-    reverse.shadows.write_inner(writer, instance.paths())
-    reverse.forward.write(writer, function.body)
-    found = [show_result(function), *(n + gen.suffix for n in returned), *handed, *tape]
-    writer(f"return {', '.join(found)}")
+    reverse.shadows.write_inner(builder, instance.paths())
+    reverse.forward.write(builder, function.body)
+    others = names([*(gen.derivative(n) for n in returned), *handed, *tape])
+    value = result_of(function)
+    builder.result(tuple_of([value, *others]) if others else value)
     program.note_primal(variant.forward_name, function)
     gen.types.update((seed, function.types[result]) for result, seed in seeds)
     for identifier in (variant.forward_name, variant.reverse_name):
         program.note_mode(identifier, gen, variant)
+    forward = builder.function(variant.forward_name, parameters)
     if variant.uses_tape or returned or handed:
-        program.write(writer.text(), instance.dispatcher)
+        program.add(forward, instance.dispatcher)
     else:  # never called
-        program.unwritten.append(writer.text())
+        program.unwritten.append(show_function(forward))
 
 
 def refuse_segments(function: FunctionIR) -> None:

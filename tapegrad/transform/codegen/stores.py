@@ -20,7 +20,7 @@ from tapegrad.transform.ir import (
     replace_names,
 )
 from tapegrad.transform.kinds import copy_kind, is_array
-from tapegrad.transform.printer import show
+from tapegrad.transform.nodes import call_of, copy_of, item, negative
 from tapegrad.transform.rules import base as rules
 from tapegrad.transform.tape_memory.elements import is_kept_by_elements
 
@@ -68,8 +68,8 @@ class Copies:
         while target in state.types:
             number += 1
             target = f"{array}_kept_{number}"
-        call = copy_of(array, state.types[array])
-        made = Let(target, call, statement.line, rules.Passive(False))
+        copied = array_copy(array, state.types[array])
+        made = Let(target, copied, statement.line, rules.Passive(False))
         state.types[target] = copy_kind(state.types[array])
         state.region.scope.own.add(target)
         state.scopes.scope_of[target] = state.region.scope
@@ -84,15 +84,13 @@ class Copies:
         return target
 
 
-def copy_of(array: str, kind: Any) -> ast.Call:
+def array_copy(array: str, kind: Any) -> ast.Call:
     """Return the expression of a copy of an array, of that type.
 
     numba's `np.copy` of a name that is in Fortran order first, and in C order in a later iteration,
     is of neither order; the method makes copies in C order.
     """
-    if kind.layout == "A":
-        return ast.Call(ast.Attribute(name(array), "copy", ast.Load()), [], [])
-    return ast.Call(name("np.copy"), [name(array)], [])
+    return copy_of(name(array)) if kind.layout == "A" else call_of("np.copy", name(array))
 
 
 class Stores:
@@ -119,30 +117,29 @@ class Stores:
             self._reverse_fancy(store)
             return
         state.read(store.index)
-        shadow = state.shadow(store.array)
-        place = show(ast.Subscript(name(shadow), store.index, ast.Load()))
+        place = item(state.shadow(store.array), store.index)
         value = store.value
         active = isinstance(value, ast.Name) and state.is_active(value.id)
         single = isinstance(value, ast.Constant) or not is_array(state.types.get(value.id))
         region = self._is_region(store)
         if active and single:
-            g = f"np.sum({place})" if region else place
+            g = call_of("np.sum", place) if region else place
             factor = ast.Constant(-1.0 if store.op == "-" else 1.0)
             state.add(value.id, g, factor)
         elif active:
-            g = f"-{place}" if store.op == "-" else place
-            state.add_array(value.id, name(f"{g}" if store.op else f"{place}.copy()"))
+            changes = negative(place) if store.op == "-" else place
+            state.add_array(value.id, changes if store.op else copy_of(place))
         if store.op:
             return
         if active and not single and state.arrays.of(value.id) == state.arrays.of(store.array):
             # the value comes from the same array: clear first, then add
-            state.writer.lines.pop()
-            held = f"held{state.suffix}"
-            state.write(f"{held} = {place}.copy()")
-            state.write(f"{place} = 0.0")
-            state.add_array(value.id, name(held))
+            state.builder.body.pop()
+            held = name(state.derivative("held"))
+            state.builder.assign(held, copy_of(place))
+            state.builder.assign(place, ast.Constant(0.0))
+            state.add_array(value.id, held)
             return
-        state.write(f"{place} = 0.0")
+        state.builder.assign(place, ast.Constant(0.0))
 
     def _reverse_fancy(self, store: Store) -> None:
         """Write the reverse of a store to elements selected by an index array.
@@ -154,19 +151,19 @@ class Stores:
         index = replace_names(store.index, kept)
         state.read(index)
         shadow = state.shadow(store.array)
-        places = ast.Call(name("arrays.places"), [name(shadow)], [])
-        chosen = show(ast.Subscript(places, index, ast.Load()))
-        held = f"held{state.suffix}"
-        state.write(f"{held} = arrays.taken({shadow}, {chosen}, {not store.op})")
+        chosen = item(call_of("arrays.places", shadow), index)
+        held = name(state.derivative("held"))
+        taken = call_of("arrays.taken", shadow, chosen, ast.Constant(not store.op))
+        state.builder.assign(held, taken)
         self.copies.keep(store, kept)
         value = store.value
         if not isinstance(value, ast.Name) or not state.is_active(value.id):
             return
         if is_array(state.types[value.id]):
-            state.add_array(value.id, name(f"-{held}" if store.op == "-" else held))
+            state.add_array(value.id, negative(held) if store.op == "-" else held)
         else:
             factor = ast.Constant(-1.0 if store.op == "-" else 1.0)
-            state.add(value.id, f"np.sum({held})", factor)
+            state.add(value.id, call_of("np.sum", held), factor)
 
     def _is_fancy(self, store: Store) -> bool:
         """Whether an index array selects the elements that a store writes."""

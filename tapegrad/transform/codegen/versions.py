@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tapegrad.transform.blocks.module import Module
+from tapegrad.transform.builder import print_function
 from tapegrad.transform.codegen.in_parallel import message_of, parallel_versions
 from tapegrad.transform.codegen.program import Program
 from tapegrad.transform.codegen.reverse_state import ReverseState
@@ -13,7 +14,6 @@ from tapegrad.transform.independence.generated import Generated
 from tapegrad.transform.independence.uses import Facts
 from tapegrad.transform.ir import Loop, walk
 from tapegrad.transform.lowering.extents import Extents
-from tapegrad.transform.printer import print_function
 
 
 @dataclass
@@ -89,7 +89,7 @@ def _generated(program: Program, text: str, made_from: Any) -> Generated:
     if found.name in program.modes:
         mode, found.unit = program.modes[found.name]
         found.facts = Facts(
-            mode.types, mode.suffix, Extents(replace(mode.function, types=mode.types))
+            mode.types, mode.values, Extents(replace(mode.function, types=mode.types))
         )
         if isinstance(mode, ReverseState):
             found.fused, found.is_half = mode.fused, True
@@ -108,5 +108,5 @@ def _helper(program: Program, name: str) -> Generated | None:
     if len(found) != 1 or found[0].error is not None:
         return None
     made = Generated(print_function(found[0].function, name), callee)
-    made.facts = Facts(found[0].function.types, "_bar")
+    made.facts = Facts(found[0].function.types)
     return made

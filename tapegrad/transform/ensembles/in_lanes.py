@@ -20,6 +20,7 @@ from numba.np.numpy_support import as_dtype
 from tapegrad.kernels import native
 from tapegrad.kernels.llvm.pipeline import use_pipeline
 from tapegrad.transform import composed, derivatives, frozen
+from tapegrad.transform.builder import print_function
 from tapegrad.transform.checks.checking import is_on
 from tapegrad.transform.codegen.program import Program
 from tapegrad.transform.codegen.store import namespace
@@ -28,7 +29,6 @@ from tapegrad.transform.errors import InternalError, TransformError
 from tapegrad.transform.function import CompiledFunction, njit
 from tapegrad.transform.functions import stop_gradient
 from tapegrad.transform.ir import names_of, take
-from tapegrad.transform.printer import print_function
 
 WIDTH = 256  # items of a chunk
 _NUMBERS = (types.Integer, types.Boolean)

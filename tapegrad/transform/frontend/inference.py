@@ -27,13 +27,14 @@ from numba.core.untyped_passes import (
 from numba.extending import intrinsic, models, register_model
 
 from tapegrad.kernels.llvm.inference import Inference
+from tapegrad.transform.builder import print_function
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.frontend import pipelines
 from tapegrad.transform.frontend.flow import NO_SEQUENCE
 from tapegrad.transform.frontend.quick_types import stand_in_for
 from tapegrad.transform.frontend.untyped import refuse_untyped
 from tapegrad.transform.ir import FunctionIR
-from tapegrad.transform.printer import UNDEFINED, print_function
+from tapegrad.transform.printer import UNDEFINED
 from tapegrad.transform.syntax import subtree
 
 

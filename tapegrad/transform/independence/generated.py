@@ -39,7 +39,7 @@ class Generated:
 
     text: str
     made_from: Any
-    facts: Facts = field(default_factory=lambda: Facts({}, ""))
+    facts: Facts = field(default_factory=lambda: Facts({}))
     fused: set[str] = field(default_factory=set)
     is_half: bool = False
     unit: Any = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from numba.core import types
 from tapegrad.transform import facts
 from tapegrad.transform.facts import NEW_METHODS
 from tapegrad.transform.independence.sums import pairs
+from tapegrad.transform.ir import Value
 from tapegrad.transform.kinds import holds_array, is_array, is_complex
 from tapegrad.transform.printer import PARALLEL
 from tapegrad.transform.rules.array_specs import FUNCTIONS
@@ -55,27 +56,31 @@ class Facts:
     ----------
     kinds
         numba types of the names of the function that it was made from.
-    suffix
-        What the names of cotangents or tangents end with.
+    values
+        What the names of cotangents or tangents stand for.
     extents
         The `Extents` of that function, if known.
     """
 
     kinds: dict[str, Any]
-    suffix: str
+    values: Mapping[str, Value] = field(default_factory=dict)
     extents: Any = None
 
     def kind(self, name: str) -> Any:
         """Return the type of a name, None if it is unknown."""
         found = self.kinds.get(name)
-        return self.kinds.get(name.removesuffix(self.suffix)) if found is None else found
+        return self.kinds.get(self.primal(name)) if found is None else found
+
+    def primal(self, name: str) -> str:
+        """Return the value whose cotangent or tangent a name is, or the name itself."""
+        return self.values[name].of if name in self.values else name
 
     def shape(self, name: str) -> tuple[int, ...] | None:
         """Return the shape of an array if it is constant, None if that is unknown."""
         kind = self.kind(name)
         if self.extents is None or not is_array(kind):
             return None
-        own = name.removesuffix(self.suffix)
+        own = self.primal(name)
         keys = [self.extents.of(own, axis) for axis in range(kind.ndim)]
         found = [self.extents.constant(key) for key in keys]
         return None if None in found else tuple(found)

@@ -21,7 +21,6 @@ from tapegrad.ops.op import Fact
 from tapegrad.transform.ir import Let, name, names_in
 from tapegrad.transform.kinds import holds_complex, holds_real, is_array, is_complex
 from tapegrad.transform.lowering.callees import Stopped
-from tapegrad.transform.printer import show
 from tapegrad.transform.rules.base import (
     Alloc,
     Elementary,
@@ -69,10 +68,10 @@ class Projection(Unary):
             return
         direction = self.read(self.direction)
         if self.whole:
-            product = ast.BinOp(name(gen.shadow(let.target)), ast.Mult(), direction)
+            product = ast.BinOp(gen.shadow(let.target), ast.Mult(), direction)
             gen.add_array(self.operand.id, product, gen.types[let.target].ndim)
         else:
-            gen.add(self.operand.id, gen.bar(let.target), direction)
+            gen.add(self.operand.id, name(gen.bar(let.target)), direction)
 
     def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         if not gen.is_active(self.operand.id):
@@ -96,11 +95,11 @@ class Conjugate(Unary):
         if not gen.is_active(self.operand.id):
             return
         if self.whole:
-            g = conjugate(name(gen.shadow(let.target)), True)
+            g = conjugate(gen.shadow(let.target), True)
             gen.add_array(self.operand.id, g, gen.types[let.target].ndim)
         else:
             g = conjugate(name(gen.bar(let.target)), False)
-            gen.add(self.operand.id, show(g), ast.Constant(1.0))
+            gen.add(self.operand.id, g, ast.Constant(1.0))
 
     def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         if not gen.is_active(self.operand.id):
@@ -117,14 +116,14 @@ class FromParts(Rule):
         self._inputs = real_names(parts, lowering)
 
     def write_vjp(self, gen: ReverseCode, let: Let) -> None:
-        for part, text in zip(self.parts, ("real", "imag"), strict=True):
+        g = name(gen.bar(let.target))
+        for part, field in zip(self.parts, ("real", "imag"), strict=True):
             if isinstance(part, ast.Name) and gen.is_active(part.id):
-                gen.add(part.id, f"{gen.bar(let.target)}.{text}", ast.Constant(1.0))
+                gen.add(part.id, ast.Attribute(g, field, ast.Load()), ast.Constant(1.0))
 
     def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         dots: list[ast.expr] = [
-            name(gen.tangent(part)) if self.is_input(part) else ast.Constant(0.0)
-            for part in self.parts
+            gen.tangent(part) if self.is_input(part) else ast.Constant(0.0) for part in self.parts
         ]
         gen.set_dot(let, ast.Call(name("complex"), dots, []))
 

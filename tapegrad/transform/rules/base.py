@@ -21,7 +21,7 @@ from tapegrad.ops.kinds import Elementwise
 from tapegrad.ops.op import Fact
 from tapegrad.transform.ir import Let, name, names_in, replace_names
 from tapegrad.transform.kinds import is_complex, is_real
-from tapegrad.transform.printer import show
+from tapegrad.transform.nodes import call_of
 from tapegrad.transform.rules.generators import ForwardCode, Generator, Lowerer, ReverseCode
 from tapegrad.transform.rules.partials import partial
 from tapegrad.transform.syntax import subtree
@@ -114,11 +114,6 @@ class Rule:
     def zeros(self, let: Let) -> ast.expr:
         """Return an expression for an array of zeros like the (fresh) result."""
         return call_of("np.zeros_like", name(let.target))
-
-
-def call_of(function: str, *arguments: ast.expr) -> ast.expr:
-    """Return the call of a function by its name."""
-    return ast.Call(name(function), list(arguments), [])
 
 
 def conjugate(expr: ast.expr, whole: bool) -> ast.expr:
@@ -302,14 +297,14 @@ class Elementary(Rule):
             if self.may_vanish(gen, operand, factor):
                 factor = call_of(self.nonzero_name(factor), factor)
             if not self.whole:
-                g = gen.bar(let.target)
+                g = name(gen.bar(let.target))
                 if guarded:
-                    product: ast.expr = call_of(self.product_name(), name(g), factor)
-                    gen.add(operand, show(product), _ONE, factor)
+                    product: ast.expr = call_of(self.product_name(), g, factor)
+                    gen.add(operand, product, _ONE, factor)
                 else:
                     gen.add(operand, g, factor)
                 continue
-            shadow = name(gen.shadow(let.target))
+            shadow = gen.shadow(let.target)
             product = _product(shadow, factor)
             if guarded:
                 product = call_of(self.product_name(), shadow, factor)
@@ -319,7 +314,7 @@ class Elementary(Rule):
             if isinstance(self.types[operand], types.Array):
                 gen.add_array(operand, product, self.types[let.target].ndim)
             else:
-                gen.add(operand, show(call_of("np.sum", product)), _ONE, product)
+                gen.add(operand, call_of("np.sum", product), _ONE, product)
 
     def in_terms_of_computed(self, factor: ast.expr) -> ast.expr:
         """Return a partial with names for the calls that the program computes anyway."""
@@ -412,7 +407,7 @@ class Elementary(Rule):
 
     def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         if self.whole and self.op.name == "where":
-            chosen = [name(gen.tangent(operand)) for operand in self.operands[1:]]
+            chosen = [gen.tangent(operand) for operand in self.operands[1:]]
             dots = call_of("np.where", self.operands[0], *chosen)
             gen.set_dot(let, dots, broadcast=self._widens(let, self.operands[1:]))
             return
@@ -478,10 +473,10 @@ class Linear(Unary):
         for operand in self._inputs:
             if gen.is_active(operand):
                 if self.whole:
-                    shadow = name(gen.shadow(let.target))
+                    shadow = gen.shadow(let.target)
                     gen.add_array(operand, shadow, gen.types[let.target].ndim)
                 else:
-                    gen.add(operand, gen.bar(let.target), ast.Constant(1.0))
+                    gen.add(operand, name(gen.bar(let.target)), ast.Constant(1.0))
 
     def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         expr = let.expr
@@ -507,7 +502,7 @@ class Load(Read):
 
     def write_vjp(self, gen: ReverseCode, let: Let) -> None:
         if gen.is_active(self.array):
-            gen.add_element(self.array, self.index, gen.bar(let.target))
+            gen.add_element(self.array, self.index, name(gen.bar(let.target)))
 
 
 class View(Rule):
@@ -564,6 +559,6 @@ class Gather(Read):
         if not gen.is_active(self.array):
             return
         shadow = gen.shadow(self.array)
-        places = call_of("arrays.places", name(shadow))
+        places = call_of("arrays.places", shadow)
         chosen = ast.Subscript(places, self.read(self.index), ast.Load())
-        gen.line(call_of("arrays.scatter", name(shadow), chosen, name(gen.shadow(let.target))))
+        gen.line(call_of("arrays.scatter", shadow, chosen, gen.shadow(let.target)))

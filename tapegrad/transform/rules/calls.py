@@ -13,9 +13,10 @@ from typing import Any
 
 from numba.core import types
 
+from tapegrad.transform.builder import add_let
 from tapegrad.transform.ir import Let, Structure, leaves_of, name, names_in, replace_names
 from tapegrad.transform.kinds import is_array, is_real, may_share
-from tapegrad.transform.printer import show
+from tapegrad.transform.nodes import call_of, item, names, pattern, returned_of, tuple_of
 from tapegrad.transform.rules.base import Rule, real_names
 from tapegrad.transform.rules.generators import ForwardCode, Generator, Lowerer, ReverseCode
 
@@ -47,30 +48,30 @@ class AnyCall(Rule):
     def real_results(self, let: Let) -> list[str]:
         return [n for n in self.results(let) if is_real(self.types.get(n, types.none))]
 
-    def read_arguments(self, gen: ReverseCode) -> list[str]:
-        """Return the texts of the arguments as they were at the call, and note what they read."""
+    def read_arguments(self, gen: ReverseCode) -> list[ast.expr]:
+        """Return the arguments as they were at the call, and note what they read."""
         found = [self.read(expr_of(value)) for value in self.values]
         for expr in found:
             gen.read(expr)
-        return list(map(show, found))
+        return found
 
-    def add_cotangents(self, gen: ReverseCode, found: str, positions: Iterable[int]) -> None:
+    def add_cotangents(self, gen: ReverseCode, found: ast.expr, positions: Iterable[int]) -> None:
         """Add the items of a tuple to the cotangents of the arguments at these positions."""
         for number, position in enumerate(positions):
-            for path, leaf in paths_of(self.values[position], f"{found}[{number}]"):
+            for path, leaf in paths_of(self.values[position], item(found, number)):
                 if not self.is_active(gen, leaf):
                     continue
                 if is_array(self.types[leaf.id]):
-                    gen.add_array(leaf.id, name(path))
+                    gen.add_array(leaf.id, path)
                 else:
                     gen.add(leaf.id, path, ast.Constant(1.0))
 
     def write_passive(self, gen: ForwardCode, let: Let) -> None:
         """Write the call; its results have no tangents."""
-        gen.write(f"{let.target} = {show(let.expr)}")
+        add_let(gen.builder, let)
         for result in self.real_results(let):
             if gen.is_active(result):
-                gen.write(f"{gen.dot(result)} = {gen.zero(result)}")
+                gen.builder.assign(name(gen.dot(result)), gen.zero(result))
 
 
 class Call(AnyCall):
@@ -203,17 +204,17 @@ class Call(AnyCall):
         self.check_views(gen, let)
         variant = self.variant(gen, let)
         for array in self.passed(gen, let):
-            gen.shadows.want(array + gen.suffix)
-        arguments: list[str] = []
+            gen.shadows.want(gen.derivative(array))
+        arguments: list[ast.expr] = []
         for position, value in enumerate(self.values):
             if position in variant.unread:
-                arguments.append("0")
+                arguments.append(ast.Constant(0))
                 continue
             gen.read(expr_of(value))
-            arguments.append(text_of(value))
+            arguments.append(expr_of(value))
         for number in gen.handed_by(let, variant):
             gen.read(name(number))
-            arguments.append(number)
+            arguments.append(name(number))
         scalars: list[str] = []
         leaves = self.leaves()
         for leaf, active in zip(leaves, variant.active, strict=True):
@@ -230,20 +231,21 @@ class Call(AnyCall):
         for result in self.results(let):
             kind = self.types.get(result, types.none)
             if is_real(kind) and not is_array(kind):
-                arguments.append(gen.bar(result) if result in gen.has else gen.zero(result))
+                bar = name(gen.bar(result)) if result in gen.has else gen.zero(result)
+                arguments.append(bar)
         targets = [f"{n}_part" for n in scalars]
         targets = [f"{n}_{k}" for k, n in enumerate(targets)]
         if variant.uses_tape:
             gen.uses_tape = True
-            arguments += ["tape", "top"]
+            arguments += names(["tape", "top"])
             targets.append("top")
-        call = f"{variant.reverse_name}({', '.join(arguments)})"
+        made = call_of(variant.reverse_name, *arguments)
         if targets:
-            gen.write(f"{', '.join(targets)} = {call}")
+            gen.builder.assign(returned_of(targets), made)
         else:
-            gen.write(call)
+            gen.builder.do(made)
         for scalar, target in zip(scalars, targets, strict=False):
-            gen.add(scalar, target, ast.Constant(1.0))
+            gen.add(scalar, name(target), ast.Constant(1.0))
 
     def passed(self, gen: ReverseCode, let: Let) -> list[str]:
         """Return the arrays whose shadows are passed to the forward call or returned by it."""
@@ -260,28 +262,28 @@ class Call(AnyCall):
         results = self.real_results(let)
         return [n for n, made in zip(results, variant.shadowed, strict=True) if made]
 
-    def write_forward(self, gen: ReverseCode, writer: Any, let: Let) -> None:
+    def write_forward(self, gen: ReverseCode, builder: Any, let: Let) -> None:
         """Write the call of the forward function, and the shadows of its results."""
         variant = self.variant(gen, let) if self.is_differentiated(gen, let) else None
         returned = [] if variant is None else self.shadowed_results(variant, let)
         if variant is None or not self.has_forward(gen, let):
-            writer(f"{let.target} = {show(let.expr)}")
+            add_let(builder, let)
         else:
-            arguments = [text_of(value) for value in self.values]
+            arguments = [expr_of(value) for value in self.values]
             if variant.takes_shadows:
                 active = zip(self.leaves(), variant.active, strict=True)
-                arguments += [
-                    leaf.id + gen.suffix for leaf, on in active if on and self._is_array(leaf)
-                ]
-            targets = [let.target, *(n + gen.suffix for n in returned)]
-            targets += gen.handed_by(let, variant)
+                arrays = [leaf.id for leaf, on in active if on and self._is_array(leaf)]
+                arguments += names(map(gen.derivative, arrays))
+            others = [*(gen.derivative(n) for n in returned), *gen.handed_by(let, variant)]
             if variant.uses_tape:
-                arguments += ["tape", "top"]
-                targets += ["tape", "top"]
-            writer(f"{', '.join(targets)} = {variant.forward_name}({', '.join(arguments)})")
+                arguments += names(["tape", "top"])
+                others += ["tape", "top"]
+            target = pattern(let.target)
+            made = call_of(variant.forward_name, *arguments)
+            builder.assign(tuple_of([target, *names(others)]) if others else target, made)
         for result in self.results(let):
             if result not in returned and gen.shadows.is_wanted(result):
-                writer(f"{result}{gen.suffix} = np.zeros_like({result})")
+                builder.assign(name(gen.derivative(result)), call_of("np.zeros_like", name(result)))
 
     def has_forward(self, gen: ReverseCode, let: Let, *, for_numbers: bool = True) -> bool:
         """Whether the forward code calls the forward function, to keep values or make shadows.
@@ -304,13 +306,13 @@ class Call(AnyCall):
         self.check_views(gen, let)
         active = self.active_leaves(gen)
         function = gen.program.tangent(self.instance, active)
-        arguments = [text_of(value) for value in self.values]
+        arguments = [expr_of(value) for value in self.values]
         for leaf, is_active in zip(self.leaves(), active, strict=True):
             if is_active:
-                arguments.append(gen.dot(leaf.id))
-        dots = [gen.dot(n) for n in self.real_results(let)]
-        pattern = f"({', '.join(dots)}{',' if dots else ''})"
-        gen.write(f"{let.target}, {pattern} = {function}({', '.join(arguments)})")
+                arguments.append(name(gen.dot(leaf.id)))
+        dots = tuple_of(name(gen.dot(n)) for n in self.real_results(let))
+        targets = tuple_of([pattern(let.target), dots])
+        gen.builder.assign(targets, call_of(function, *arguments))
 
 
 def expr_of(value: Any) -> ast.expr:
@@ -318,26 +320,19 @@ def expr_of(value: Any) -> ast.expr:
     return value.build(lambda leaf: leaf) if isinstance(value, Structure) else value
 
 
-def text_of(value: Any) -> str:
-    """Return the text of an argument."""
-    return show(expr_of(value))
-
-
-def paths_of(value: Any, path: str) -> list[tuple[str, Any]]:
-    """Return the atoms of a value, each with the text that reads it from `path`."""
+def paths_of(value: Any, path: ast.expr) -> list[tuple[ast.expr, Any]]:
+    """Return the atoms of a value, each with the expression that reads it from `path`."""
     if not isinstance(value, Structure):
         return [(path, value)]
-    return [found for k, item in enumerate(value.items) for found in paths_of(item, f"{path}[{k}]")]
+    return [found for k, part in enumerate(value.items) for found in paths_of(part, item(path, k))]
 
 
-def tangent_of(value: Any, gen: ForwardCode) -> str:
-    """Return the text of the tangent of an argument."""
-    if isinstance(value, Structure):
-        return show(value.build(lambda leaf: name(gen.tangent(leaf))))
-    return gen.tangent(value)
+def tangent_of(value: Any, gen: ForwardCode) -> ast.expr:
+    """Return the tangent of an argument."""
+    return value.build(gen.tangent) if isinstance(value, Structure) else gen.tangent(value)
 
 
-def dotted(let: Let, gen: ForwardCode) -> str:
-    """Return the pattern that unpacks the tangents of a result."""
-    pattern = ast.parse(let.target, mode="eval").body
-    return show(replace_names(pattern, {n: gen.dot(n) for n in names_in(pattern)}))
+def dotted(let: Let, gen: ForwardCode) -> ast.expr:
+    """Return what the tangents of a result are assigned to."""
+    target = pattern(let.target)
+    return replace_names(target, {n: gen.dot(n) for n in names_in(target)})

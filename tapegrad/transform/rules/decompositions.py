@@ -10,13 +10,15 @@ vectors have no derivative: it is nan, unless what it is multiplied by is 0.
 from __future__ import annotations
 
 import ast
+import functools
 from typing import Any
 
 import numpy as np
 
+from tapegrad.transform.builder import add_let
 from tapegrad.transform.cache.machine_code import jit
 from tapegrad.transform.ir import Let, name, names_in
-from tapegrad.transform.printer import show
+from tapegrad.transform.nodes import binary, call_of, item
 from tapegrad.transform.rules.array_specs import (
     SPECS,
     VARIABLE,
@@ -58,11 +60,11 @@ class Several(Whole):
     def contents(self, let: Let) -> list[str]:
         return names_in(let.expr)
 
-    def _text(self, function: Any, special: dict[str, ast.expr]) -> str:
+    def _derivative(self, function: Any, special: dict[str, ast.expr]) -> ast.expr:
         code = function.py_func.__code__
         values = {**{k: self.read(v) for k, v in self.operands.items()}, **special}
         reads = [values[n] for n in code.co_varnames[: code.co_argcount]]
-        return show(ast.Call(name(f"arrays.{function.py_func.__name__}"), reads, []))
+        return call_of(f"arrays.{function.py_func.__name__}", *reads)
 
     def _check(self, gen: Generator, let: Let) -> list[str]:
         """Return the results, refusing one that has no derivative."""
@@ -84,21 +86,23 @@ class Several(Whole):
         cotangents: dict[str, ast.expr] = {}
         for position, leaf in enumerate(leaves):
             if getattr(self.types[leaf], "ndim", 0):
-                cotangents[f"g_{position}"] = name(gen.shadow(leaf))
+                cotangents[f"g_{position}"] = gen.shadow(leaf)
             else:
-                cotangents[f"g_{position}"] = name(gen.bar(leaf) if leaf in gen.has else "0.0")
+                is_known = leaf in gen.has
+                cotangents[f"g_{position}"] = name(gen.bar(leaf)) if is_known else _ZERO
         for argument, atom in self.operands.items():
             if isinstance(atom, ast.Name) and atom.id in self._inputs and gen.is_active(atom.id):
                 for operand in self.operands.values():
                     gen.read(self.read(operand))
-                bar = {f"{argument}_bar": name(gen.shadow(atom.id))}
-                gen.write(self._text(self.spec.vjp[argument], {**cotangents, **bar}))
+                bar = {f"{argument}_bar": gen.shadow(atom.id)}
+                gen.builder.do(self._derivative(self.spec.vjp[argument], {**cotangents, **bar}))
                 if self.may_vanish(gen, argument, atom.id):
-                    gen.write(f"arrays.mark_zeros({gen.shadow(atom.id)}, 1.0)")
+                    marked = call_of("arrays.mark_zeros", gen.shadow(atom.id), ast.Constant(1.0))
+                    gen.builder.do(marked)
 
     def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         """Write the call, and the tangents of its results."""
-        gen.write(f"{let.target} = {show(let.expr)}")
+        add_let(gen.builder, let)
         leaves = self._check(gen, let)
         results: dict[str, ast.expr] = {f"z_{k}": name(leaf) for k, leaf in enumerate(leaves)}
         vectors = any(gen.is_active(leaf) for leaf in leaves if self._ndim(leaf) == 2)
@@ -109,19 +113,23 @@ class Several(Whole):
         found = []
         for argument, atom in self.operands.items():
             if isinstance(atom, ast.Name) and atom.id in self._inputs and gen.is_active(atom.id):
-                tangents = f"tangents_{let.target.translate(_LETTERS)}_{argument}"
+                tangents = name(f"tangents_{let.target.translate(_LETTERS)}_{argument}")
                 dot = {f"{argument}_dot": name(gen.dot(atom.id))}
-                call = self._text(self.spec.jvp[argument], {**results, **dot})
-                gen.write(f"{tangents} = {call}")
+                gen.builder.assign(
+                    tangents, self._derivative(self.spec.jvp[argument], {**results, **dot})
+                )
                 found.append(tangents)
         for k in live:
-            terms = " + ".join(f"{tangents}[{k}]" for tangents in found)
-            gen.write(f"{gen.dot(leaves[k])} = {terms or gen.zero(leaves[k])}")
+            terms: list[ast.expr] = [item(tangents, k) for tangents in found]
+            terms = terms or [gen.zero(leaves[k])]
+            total = functools.reduce(lambda a, b: binary(a, "+", b), terms)
+            gen.builder.assign(name(gen.dot(leaves[k])), total)
 
     def _ndim(self, leaf: str) -> int:
         return getattr(self.types[leaf], "ndim", 0)
 
 
+_ZERO = ast.Constant(0.0)
 _LETTERS = {ord("("): None, ord(")"): None, ord(","): "_", ord(" "): None}
 
 

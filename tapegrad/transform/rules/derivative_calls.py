@@ -13,8 +13,8 @@ from tapegrad.transform.ir import (
     names_in,
 )
 from tapegrad.transform.kinds import is_array, result_kind
-from tapegrad.transform.printer import show
-from tapegrad.transform.rules.calls import AnyCall, dotted, tangent_of, text_of
+from tapegrad.transform.nodes import call_of, pattern, tuple_of
+from tapegrad.transform.rules.calls import AnyCall, dotted, expr_of, tangent_of
 from tapegrad.transform.rules.generators import ForwardCode, Generator, ReverseCode
 
 
@@ -39,11 +39,10 @@ class TransformCall(AnyCall):
                 return Structure(kind, [one(*item) for item in items]).build(lambda leaf: leaf)
             assert isinstance(node, ast.Name)
             if is_array(self.types[node.id]):
-                return name(gen.shadow(node.id))
-            return name(gen.bar(node.id) if node.id in gen.has else "0.0")
+                return gen.shadow(node.id)
+            return name(gen.bar(node.id)) if node.id in gen.has else ast.Constant(0.0)
 
-        pattern = ast.parse(let.target, mode="eval").body
-        return one(pattern, result_kind(self.callee, self.kinds))
+        return one(pattern(let.target), result_kind(self.callee, self.kinds))
 
     def active_positions(self, gen: Generator) -> tuple[int, ...]:
         """Return the positions of the arguments that carry derivatives."""
@@ -60,9 +59,10 @@ class TransformCall(AnyCall):
             self.write_passive(gen, let)
             return
         jvp = gen.program.derived(self.callee, "jvp", positions)
-        arguments = [text_of(value) for value in self.values]
+        arguments = [expr_of(value) for value in self.values]
         arguments += [tangent_of(self.values[position], gen) for position in positions]
-        gen.write(f"{let.target}, {dotted(let, gen)} = {jvp}({', '.join(arguments)})")
+        targets = tuple_of([pattern(let.target), dotted(let, gen)])
+        gen.builder.assign(targets, call_of(jvp, *arguments))
 
     def write_vjp(self, gen: ReverseCode, let: Let) -> None:
         """Write the call that gives the cotangents: a Hessian is symmetric."""
@@ -73,7 +73,7 @@ class TransformCall(AnyCall):
         if not any(n in gen.has or is_array(self.types[n]) for n in live):
             return
         vjp = gen.program.derived(self.callee, "vjp", positions)
-        arguments = [*self.read_arguments(gen), show(self.cotangent(gen, let))]
-        found = f"cotangents_{gen.number()}"
-        gen.write(f"{found} = {vjp}({', '.join(arguments)})")
+        arguments = [*self.read_arguments(gen), self.cotangent(gen, let)]
+        found = name(f"cotangents_{gen.number()}")
+        gen.builder.assign(found, call_of(vjp, *arguments))
         self.add_cotangents(gen, found, positions)

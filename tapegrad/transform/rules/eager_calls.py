@@ -9,6 +9,7 @@ from typing import Any
 
 from tapegrad.transform.ir import Let, name
 from tapegrad.transform.kinds import is_array
+from tapegrad.transform.nodes import call_of
 from tapegrad.transform.rules.base import Rule, real_names
 from tapegrad.transform.rules.generators import ForwardCode, Generator, Lowerer, ReverseCode
 
@@ -32,12 +33,12 @@ class EagerCall(Rule):
     def contents(self, let: Let) -> list[str]:
         return [*[o.id for o in self.operands if isinstance(o, ast.Name)], let.target]
 
-    def derivative(self, mode: str, number: int, result: ast.expr, by: str) -> ast.expr:
+    def derivative(self, mode: str, number: int, result: ast.expr, by: ast.expr) -> ast.expr:
         """Return the call of the vjp or jvp of one operand."""
         path = ast.Constant(repr((*self.path, (mode, number))))
         values = [self.read(operand) for operand in self.operands]
         function = name("ops.call_eager")
-        return ast.Call(function, [path, *values, self.read(result), name(by)], [])
+        return ast.Call(function, [path, *values, self.read(result), by], [])
 
     def active(self, gen: Generator) -> list[tuple[int, str]]:
         """Return the operands that carry derivatives, with their positions."""
@@ -48,21 +49,21 @@ class EagerCall(Rule):
         ]
 
     def write_vjp(self, gen: ReverseCode, let: Let) -> None:
-        g = gen.shadow(let.target) if self.fresh else gen.bar(let.target)
+        g = gen.shadow(let.target) if self.fresh else name(gen.bar(let.target))
         for number, operand in self.active(gen):
-            call = self.derivative("vjp", number, name(let.target), g)
+            found = self.derivative("vjp", number, name(let.target), g)
             if is_array(self.types[operand]):
-                gen.add_array(operand, call, self.types[operand].ndim)
+                gen.add_array(operand, found, self.types[operand].ndim)
                 if gen.is_marked(operand):
-                    given = f"np.count_nonzero({g})" if self.fresh else g
-                    gen.write(f"arrays.mark_zeros({gen.shadow(operand)}, {given})")
+                    given = call_of("np.count_nonzero", g) if self.fresh else g
+                    gen.builder.do(call_of("arrays.mark_zeros", gen.shadow(operand), given))
             else:
-                gen.read(call)
-                gen.add(operand, ast.unparse(call), ast.Constant(1.0), call)
+                gen.read(found)
+                gen.add(operand, found, ast.Constant(1.0), found)
 
     def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         terms = [
-            self.derivative("jvp", number, name(let.target), gen.dot(operand))
+            self.derivative("jvp", number, name(let.target), name(gen.dot(operand)))
             for number, operand in self.active(gen)
         ]
         found = functools.reduce(lambda a, b: ast.BinOp(a, ast.Add(), b), terms)

@@ -9,6 +9,7 @@ from numba.core import types
 
 from tapegrad.transform.ir import Let, defined, name, replace_names
 from tapegrad.transform.kinds import is_real
+from tapegrad.transform.nodes import pattern
 from tapegrad.transform.printer import show
 from tapegrad.transform.rules.base import Rule, real_names
 from tapegrad.transform.rules.generators import ForwardCode, Lowerer, ReverseCode
@@ -54,13 +55,13 @@ class Addition(GeneratedCall):
 
     def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         """Write the call, and the same call for the tangents."""
-        gen.write(show(self.call))
+        gen.builder.do(self.call)
         if not gen.is_active(self.call.args[0].id):
             return
         tangents = {n: gen.dot(n) for n in [self.call.args[0].id, *self._inputs]}
         if self._inputs and not gen.is_active(self._inputs[0]):
             return
-        gen.write(show(replace_names(self.call, tangents)))
+        gen.builder.do(replace_names(self.call, tangents))
 
 
 _OF_TANGENTS = {
@@ -90,13 +91,12 @@ class Keep(GeneratedCall):
 
     def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         """Write the call, and the same call for the tape of tangents."""
-        gen.write(f"{let.target} = {show(self.call)}")
+        gen.builder.assign(pattern(let.target), self.call)
         if not gen.is_active(self.call.args[0].id):
             return
         names = [n for n in (*self._inputs, *defined(let)) if self._is_real_array(n)]
         dots = {n: gen.dot(n) for n in names}
-        pattern = replace_names(ast.parse(let.target, mode="eval").body, dots)
         call = replace_names(self.call, dots)
         if of_tangents := _OF_TANGENTS.get(show(call.func)):
             call.func = name(of_tangents)
-        gen.write(f"{show(pattern)} = {show(call)}")
+        gen.builder.assign(replace_names(pattern(let.target), dots), call)

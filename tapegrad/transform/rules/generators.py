@@ -9,9 +9,9 @@ from __future__ import annotations
 import ast
 from typing import Any, NoReturn, Protocol
 
+from tapegrad.transform.builder import Builder
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.ir import Atom, Block, FunctionIR, Let, Statement
-from tapegrad.transform.printer import Writer
 
 
 class ProgramCode(Protocol):
@@ -64,7 +64,7 @@ class Generator(Protocol):
     program: ProgramCode
     function: FunctionIR
     types: dict[str, Any]
-    suffix: str
+    builder: Builder
 
     @property
     def arrays(self) -> ArrayClasses:
@@ -85,11 +85,11 @@ class Generator(Protocol):
         The error says what makes the view, and what to do instead.
         """
 
-    def write(self, text: str) -> None:
-        """Write a line."""
+    def derivative(self, identifier: str) -> str:
+        """Return the name of the cotangent or tangent of a value."""
 
-    def zero(self, identifier: str) -> str:
-        """Return the text of a zero derivative."""
+    def zero(self, identifier: str) -> ast.expr:
+        """Return a zero derivative."""
 
 
 class ForwardCode(Generator, Protocol):
@@ -104,7 +104,7 @@ class ForwardCode(Generator, Protocol):
     def origins(self, identifier: str) -> list[str]:
         """Return the numbers that a number follows from."""
 
-    def tangent(self, atom: ast.expr | None) -> str:
+    def tangent(self, atom: ast.expr | None) -> ast.expr:
         """Return the tangent of an atom, zero if it has none."""
 
     def set_dot(self, let: Let, expr: ast.expr | None, broadcast: bool = False) -> None:
@@ -123,7 +123,7 @@ class ShadowCode(Protocol):
     def is_wanted(self, array: str) -> bool:
         """Whether the forward code makes the shadow of an array."""
 
-    def write(self, writer: Writer, statement: Statement) -> None:
+    def write(self, builder: Builder, statement: Statement) -> None:
         """Write the shadows of what an operation makes."""
 
 
@@ -146,7 +146,7 @@ class ReverseCode(Generator, Protocol):
     def bar(self, identifier: str) -> str:
         """Return the cotangent of a number."""
 
-    def shadow(self, identifier: str) -> str:
+    def shadow(self, identifier: str) -> ast.expr:
         """Return the shadow of an array; zeros if it has none."""
 
     def read(self, node: Any) -> None:
@@ -158,13 +158,15 @@ class ReverseCode(Generator, Protocol):
     def number(self) -> int:
         """Return a number that is new at each call."""
 
-    def add(self, target: str, g: str, factor: ast.expr, reads: ast.expr | None = None) -> None:
+    def add(
+        self, target: str, g: ast.expr, factor: ast.expr, reads: ast.expr | None = None
+    ) -> None:
         """Add ``g * factor`` to the cotangent of a number."""
 
     def add_array(self, target: str, g: ast.expr, ndim: int = -1) -> None:
         """Add an array of `ndim` dimensions to the cotangent of an array that was broadcast."""
 
-    def add_element(self, array: str, index: ast.expr, g: str) -> None:
+    def add_element(self, array: str, index: ast.expr, g: ast.expr) -> None:
         """Add to an element of the cotangent of an array."""
 
     def is_marked(self, operand: str, is_polynomial: bool = False) -> bool:

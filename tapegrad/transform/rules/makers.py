@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numba.core import types
 
+from tapegrad.transform import nodes
 from tapegrad.transform.ir import Let, name
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.rules.array_specs import Request, declare, derivative, understands
@@ -64,19 +65,21 @@ class Literal(Rule):
     def write_vjp(self, gen: ReverseCode, let: Let) -> None:
         for position, item in self.items:
             if isinstance(item, ast.Name) and gen.is_active(item.id):
-                text = f"{gen.shadow(let.target)}[{_place(position)}]"
-                gen.add(item.id, text, ast.Constant(1.0))
+                g = nodes.item(gen.shadow(let.target), _place(position))
+                gen.add(item.id, g, ast.Constant(1.0))
 
     def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         gen.set_handle(let.target, self.zeros(let))
         for position, item in self.items:
             if isinstance(item, ast.Name) and gen.is_active(item.id):
-                gen.write(f"{gen.dot(let.target)}[{_place(position)}] = {gen.dot(item.id)}")
+                place = nodes.item(name(gen.dot(let.target)), _place(position))
+                gen.builder.assign(place, name(gen.dot(item.id)))
 
 
-def _place(position: tuple[int, ...]) -> str:
-    """Return the text of the position of an element."""
-    return ", ".join(map(str, position)) or "()"
+def _place(position: tuple[int, ...]) -> ast.expr:
+    """Return the index of an element."""
+    numbers = [ast.Constant(k) for k in position]
+    return numbers[0] if len(numbers) == 1 else nodes.tuple_of(numbers)
 
 
 @understands("empty", "zeros", "ones")

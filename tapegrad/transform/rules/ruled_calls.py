@@ -8,10 +8,11 @@ from typing import Any
 
 from numba.core import types
 
-from tapegrad.transform.ir import Let
+from tapegrad.transform.builder import add_let
+from tapegrad.transform.ir import Let, name
 from tapegrad.transform.kinds import is_array, is_real
-from tapegrad.transform.printer import show
-from tapegrad.transform.rules.calls import Call, dotted, tangent_of, text_of
+from tapegrad.transform.nodes import call_of, pattern, tuple_of
+from tapegrad.transform.rules.calls import Call, dotted, expr_of, tangent_of
 from tapegrad.transform.rules.generators import ForwardCode, Generator, Lowerer, ReverseCode
 from tapegrad.transform.syntax import identifier_of
 
@@ -67,41 +68,42 @@ class Ruled(Call):
     def has_forward(self, gen: ReverseCode, let: Let, *, for_numbers: bool = True) -> bool:
         return False
 
-    def write_forward(self, gen: ReverseCode, writer: Any, let: Let) -> None:
-        writer(f"{let.target} = {show(let.expr)}")
-        gen.shadows.write(writer, let)
+    def write_forward(self, gen: ReverseCode, builder: Any, let: Let) -> None:
+        add_let(builder, let)
+        gen.shadows.write(builder, let)
 
     def write_vjp(self, gen: ReverseCode, let: Let) -> None:
         if not self.is_differentiated(gen, let):
             return
         self.refuse_unknown(gen, let, "vjp", list(self.kinds))
         arguments = self.read_arguments(gen)
-        pattern = ast.parse(let.target, mode="eval").body
-        gen.read(self.read(pattern))
-        arguments.append(show(self.read(pattern)))
+        result = self.read(pattern(let.target))
+        gen.read(result)
+        arguments.append(result)
 
-        def cotangent(node: ast.expr) -> str:
+        def cotangent(node: ast.expr) -> ast.expr:
             if isinstance(node, ast.Tuple):
-                return f"({', '.join(map(cotangent, node.elts))},)"
+                return tuple_of(map(cotangent, node.elts))
             assert isinstance(node, ast.Name)
             kind = self.types.get(node.id, types.none)
             if is_array(kind):
                 return gen.shadow(node.id)
-            return gen.bar(node.id) if is_real(kind) and node.id in gen.has else gen.zero(node.id)
+            is_known = is_real(kind) and node.id in gen.has
+            return name(gen.bar(node.id)) if is_known else gen.zero(node.id)
 
-        found = f"cotangents_{gen.number()}"
-        gen.write(f"{found} = {self.vjp}({', '.join([*arguments, cotangent(pattern)])})")
+        found = name(f"cotangents_{gen.number()}")
+        arguments.append(cotangent(pattern(let.target)))
+        gen.builder.assign(found, call_of(self.vjp, *arguments))
         self.add_cotangents(gen, found, range(len(self.values)))
 
     def write_jvp(self, gen: ForwardCode, let: Let) -> None:
-        gen.write(f"{let.target} = {show(let.expr)}")
+        add_let(gen.builder, let)
         if any(map(gen.is_active, self.results(let))):
             made = [self.types[n] for n in self.results(let)]
             self.refuse_unknown(
                 gen, let, "jvp", made if let.leaves is None else [types.Tuple(made)]
             )
-            arguments = [text_of(value) for value in self.values]
+            arguments = [expr_of(value) for value in self.values]
             arguments += [tangent_of(value, gen) for value in self.values]
-            arguments.append(let.target)
-            dots = gen.dot(let.target) if let.leaves is None else dotted(let, gen)
-            gen.write(f"{dots} = {self.jvp}({', '.join(arguments)})")
+            arguments.append(pattern(let.target))
+            gen.builder.assign(dotted(let, gen), call_of(self.jvp, *arguments))

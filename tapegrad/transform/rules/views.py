@@ -8,7 +8,6 @@ from typing import Any
 
 from tapegrad.transform.ir import Let, name, names_in
 from tapegrad.transform.kinds import is_array
-from tapegrad.transform.printer import show
 from tapegrad.transform.rules.additions import add_element, add_to
 from tapegrad.transform.rules.array_specs import (
     FUNCTIONS,
@@ -181,13 +180,13 @@ class Rearrangement(Rule):
 
             numbers = self.read(self.replaced(numbered))
             gen.read(numbers)
-            g = name(gen.shadow(let.target))
+            g = gen.shadow(let.target)
             if is_array(self.types[target]):
-                bar = name(gen.shadow(target))
+                bar = gen.shadow(target)
                 gen.line(ast.Call(name("arrays.scatter_numbered"), [bar, numbers, g], []))
             else:
                 found = ast.Call(name("arrays.sum_numbered"), [numbers, g], [])
-                gen.add(target, show(found), ast.Constant(1.0), numbers)
+                gen.add(target, found, ast.Constant(1.0), numbers)
 
     def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         def tangent(atom: ast.expr) -> ast.expr:
@@ -195,7 +194,7 @@ class Rearrangement(Rule):
                 if not self.is_input(atom):
                     shape = ast.Attribute(atom, "shape", ast.Load())
                     return ast.Call(name("np.zeros"), [shape], [])
-            return name(gen.tangent(atom)) if self.is_input(atom) else ast.Constant(0.0)
+            return gen.tangent(atom) if self.is_input(atom) else ast.Constant(0.0)
 
         gen.set_handle(let.target, self.replaced(tangent))
 

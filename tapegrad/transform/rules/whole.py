@@ -10,8 +10,9 @@ from numba.core import types
 
 from tapegrad.transform.ir import Let, name, names_in
 from tapegrad.transform.kinds import is_complex
+from tapegrad.transform.nodes import call_of
 from tapegrad.transform.printer import show
-from tapegrad.transform.rules.base import Rule, call_of, conjugate, real_names
+from tapegrad.transform.rules.base import Rule, conjugate, real_names
 from tapegrad.transform.rules.generators import ForwardCode, Generator, Lowerer, ReverseCode
 
 
@@ -69,18 +70,18 @@ class Whole(Rule):
                 yield argument, atom.id, functions[argument]
 
     def write_vjp(self, gen: ReverseCode, let: Let) -> None:
-        g = gen.shadow(let.target) if self.fresh else gen.bar(let.target)
+        g = gen.shadow(let.target) if self.fresh else name(gen.bar(let.target))
         for argument, operand, function in self.derivatives(gen, let, self.spec.vjp):
             whole = isinstance(self.types[operand], types.Array)
-            bar = {f"{argument}_bar": name(gen.shadow(operand))} if whole else {}
-            call = self._call(function, {"g": name(g), **bar}, let, True)
+            bar = {f"{argument}_bar": gen.shadow(operand)} if whole else {}
+            call = self._call(function, {"g": g, **bar}, let, True)
             if whole:
                 gen.line(call)
                 if self.may_vanish(gen, argument, operand):
-                    given = call_of("np.count_nonzero", name(g)) if self.fresh else name(g)
-                    gen.line(call_of("arrays.mark_zeros", name(gen.shadow(operand)), given))
+                    given = call_of("np.count_nonzero", g) if self.fresh else g
+                    gen.line(call_of("arrays.mark_zeros", gen.shadow(operand), given))
             else:
-                gen.add(operand, show(call), ast.Constant(1.0), call)
+                gen.add(operand, call, ast.Constant(1.0), call)
 
     def vanishing(self, let: Let) -> Sequence[str]:
         if self.spec.chooses:
