@@ -11,7 +11,15 @@ import numpy as np
 from tapegrad.calls import Transformed, check_function, plain
 from tapegrad.control_flow import scan
 from tapegrad.cuda.array import HOST
-from tapegrad.eager.batched import Level, batched, expanded, innermost, is_at, open_level
+from tapegrad.eager.batched import (
+    BatchError,
+    Level,
+    batched,
+    expanded,
+    innermost,
+    is_at,
+    open_level,
+)
 from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.numeric import FUNCTIONS
@@ -328,7 +336,12 @@ class _Batch:
                 )
                 for leaves, build, places in self.parts
             ]
-            result = self._called(*args, **kwargs)
+            try:
+                result = self._called(*args, **kwargs)
+            except ValueError as error:
+                if not isinstance(error.__cause__, BatchError):
+                    raise
+                raise error.__cause__ from None  # NumPy raises another error when it gets this one
             leaves, build = tree(result, "vmap: the result")
             places = axes_of(result, out_axes, self.name.replace("in_dims", "out_dims"))
             pairs = zip(leaves, places, strict=True)

@@ -53,11 +53,18 @@ def one_by_one(op: Any, args: Sequence[Any], batched: Batched, parameters: dict[
         for k in range(size)
     ]
     if type(found[0]) is tuple:
-        return tuple(_joined(outputs) for outputs in zip(*found, strict=True))
-    return _joined(found)
+        return tuple(_joined(op, outputs) for outputs in zip(*found, strict=True))
+    return _joined(op, found)
 
 
-def _joined(items: Sequence[Any]) -> Any:
+def _joined(op: Any, items: Sequence[Any]) -> Any:
+    shapes = {shape_of(x): None for x in items}
+    if len(shapes) > 1:
+        raise ValueError(
+            f"vmap: {op.name} has results of different shapes for the items of the batch: "
+            f"{' and '.join(map(str, [*shapes][:2]))}; call it outside of vmap, or use "
+            "tapegrad.where(mask, x, 0.0) in place of what chooses elements"
+        )
     return TABLE["concatenate"]([TABLE["reshape"](x, (1, *shape_of(x))) for x in items], 0)
 
 

@@ -51,7 +51,8 @@ def diff(x, n=1, axis=-1, prepend=None, append=None):
         shape = tuple(1 if k == axis else size for k, size in enumerate(shape_of(x)))
         x = concatenate([p if rank(p) else broadcast_to(p, shape) for p in parts], axis)
     for _ in range(n):
-        x = x[_along(axis, slice(1, None))] - x[_along(axis, slice(None, -1))]
+        after, before = x[_along(axis, slice(1, None))], x[_along(axis, slice(None, -1))]
+        x = after != before if dtype_of(x).kind == "b" else after - before
     return x
 
 

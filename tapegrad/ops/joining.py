@@ -18,7 +18,6 @@ from tapegrad.ops.op import (
 )
 from tapegrad.ops.piecewise import where
 from tapegrad.ops.shape import (
-    atleast_1d,
     broadcast_to,
     concatenate,
     copied_as,
@@ -141,7 +140,7 @@ def rot90(x, k=1, axes=(0, 1)):
 @composite
 def meshgrid(x, *more, indexing="xy", sparse=False, copy=True):
     """Return the coordinates of a grid, one array per axis."""
-    axes = [ravel(atleast_1d(array_of(a))) for a in (x, *more)]
+    axes = [reshape(array_of(a), (-1,)) for a in (x, *more)]
     count = len(axes)
     places = list(range(count))
     if indexing == "xy" and count > 1:

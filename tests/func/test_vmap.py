@@ -828,3 +828,28 @@ def test_axes_of_items_without_axes(name, axis):
         check(
             tg.grad(lambda x: tg.sum(tg.vmap(lambda q: function(q, axis=axis))(x)))(x), np.ones(3)
         )
+
+
+@pytest.mark.parametrize("write", ["item", "sum"])
+def test_writes_of_items_to_arrays(write):
+    def f(x):
+        z = np.zeros(3)
+        z[0] = x[0] if write == "item" else x.sum()
+        return z
+
+    with pytest.raises(tg.BatchError, match="asks for the array of a batched tensor"):
+        tg.vmap(f)(np.ones((2, 3)))
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: tg.compress(x > 3.0, x),
+        lambda x: tg.extract(x > 3.0, x),
+        lambda x: tg.repeat(x, tg.where(x > 3.0, 2, 1)),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:vmap")
+def test_items_with_results_of_different_shapes(f):
+    with pytest.raises(ValueError, match="results of different shapes for the items"):
+        tg.vmap(f)(np.arange(6.0).reshape(2, 3))

@@ -417,3 +417,26 @@ def test_fill():
     for gradient in (tg.grad(f), tg.grad(tg.jit(f))):
         np.testing.assert_allclose(gradient(x), expected)
     np.testing.assert_allclose(tg.vmap(tg.grad(f))(np.stack([x, x])), [expected, expected])
+
+
+def test_differences_of_booleans():
+    x = np.array([[True, False, False], [True, True, False]])
+    for n in (1, 2):
+        np.testing.assert_array_equal(tg.diff(x, n), np.diff(x, n))
+        np.testing.assert_array_equal(
+            tg.jit(lambda y, n=n: tg.diff(y > 0.5, n))(x * 1.0), np.diff(x, n)
+        )
+
+
+def test_grids_that_are_views_of_arrays_with_gaps():
+    x = np.arange(6.0).reshape(3, 2)
+
+    def f(x, module=tg):
+        v = x * 1.0
+        grid = module.meshgrid(v[:, 0], v[:, 1], copy=False)[0]
+        v[0] = 30.0
+        return grid
+
+    expected = f(x, np)
+    for found in (f(x), f(tg.tensor(x)), tg.jit(f)(x), tg.vmap(f)(x[None])[0]):
+        np.testing.assert_array_equal(found, expected)
