@@ -24,7 +24,7 @@ from tapegrad.eager.ways_out import no_array
 from tapegrad.ops.composite import COMPOSITES, declarations
 from tapegrad.ops.kinds import Elementwise
 from tapegrad.ops.op import TABLE, Op
-from tapegrad.ops.shape import in_order, is_packed
+from tapegrad.ops.shape import in_order, is_packed, laid_out
 from tapegrad.tape import inspection
 from tapegrad.tape.tape import TAPE
 
@@ -182,7 +182,11 @@ def _flatten(self: Tensor, order: str = "C") -> Tensor:
 
 def _clone(self: Tensor) -> Tensor:
     """Return a copy; the copy is recorded."""
-    return FUNCTIONS["positive"](self) if self.dtype != bool else wrap(self._a.copy())
+    if self.dtype == bool:
+        return wrap(self._a.copy("K"))
+    made: Tensor = FUNCTIONS["positive"](self)
+    # of what is broadcast, NumPy's copies lie otherwise in memory than its results
+    return made if self._is_contiguous else laid_out(made, self._memory_order)
 
 
 def _copied(self: Tensor, order: str = "C") -> Tensor:
@@ -283,6 +287,11 @@ def _part(name: str) -> property:
         inplace.assign_item(part, ..., value)
 
     return property(lambda self: FUNCTIONS[name](self), assign, doc=f"The {name} part.")
+
+
+def _conj(self: Tensor) -> Tensor:
+    """Return the complex conjugate; of real values the tensor itself, as NumPy's method does."""
+    return FUNCTIONS["conj"](self) if self.dtype.kind == "c" else self
 
 
 def _version(self: Tensor) -> int:
@@ -424,6 +433,8 @@ def _install_protocols() -> None:
         "astype": _astype,
         "backward": _backward,
         "clone": _clone,
+        "conj": _conj,
+        "conjugate": _conj,
         "copy": _copied,
         "copy_": _copy_,
         "expand_dims_": inplace_views.expand_dims_,

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ops.op import Op
-from tapegrad.ops.shape import layout_order
+from tapegrad.ops.op import Op, layout_order
 
 
 class Node:

@@ -14,7 +14,7 @@ from tapegrad.cuda.array import Array, DeviceArray, device_of
 from tapegrad.eager.detached import note_detached
 from tapegrad.eager.modes import MODE
 from tapegrad.kernels.dtypes import cast_of
-from tapegrad.ops.shape import layout_order
+from tapegrad.ops.op import layout_order
 from tapegrad.tape.avals import AVALS, DIFFERENTIABLE
 from tapegrad.tape.layout import LEAF_CLOCK, OWN_SLOT
 from tapegrad.tape.owner import Notes, Owner, notes_of, take_notes

@@ -12,7 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ops.op import TABLE, Batched, normalize_axes, rank, shape_of, size_of_batch
+from tapegrad.ops.op import (
+    TABLE,
+    Batched,
+    array_of,
+    memory_order,
+    normalize_axes,
+    rank,
+    shape_of,
+    size_of_batch,
+)
 
 
 def with_rank(x: Any, ndim: int) -> Any:
@@ -65,7 +74,11 @@ def _joined(op: Any, items: Sequence[Any]) -> Any:
             f"{' and '.join(map(str, [*shapes][:2]))}; call it outside of vmap, or use "
             "tapegrad.where(mask, x, 0.0) in place of what chooses elements"
         )
-    return TABLE["concatenate"]([TABLE["reshape"](x, (1, *shape_of(x))) for x in items], 0)
+    # each of them lies in memory as it did before
+    order = memory_order(array_of(items[0]))
+    rows = [TABLE["transpose"](x, order) for x in items]
+    joined = TABLE["concatenate"]([TABLE["reshape"](x, (1, *shape_of(x))) for x in rows], 0)
+    return TABLE["transpose"](joined, (0, *(1 + np.argsort(order)).tolist()))
 
 
 def shifted_axes(axis: Any, x: Any) -> tuple[int, ...]:

@@ -140,6 +140,11 @@ def _shown(letters: str, x: Any, output: str) -> Any:
         repeated = next(c for c in letters if letters.count(c) > 1)
         first = letters.index(repeated)
         second = letters.index(repeated, first + 1)
+        if shape_of(x)[first] != shape_of(x)[second]:
+            raise ValueError(
+                f"einsum: axes {first} and {second} have the same letter, and the sizes "
+                f"{shape_of(x)[first]} and {shape_of(x)[second]}"
+            )
         x = diagonal(x, 0, first, second)
         letters = f"{letters[:first]}{letters[first + 1 : second]}{letters[second + 1 :]}{repeated}"
     return transpose(x, [letters.index(c) for c in output])

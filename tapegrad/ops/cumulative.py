@@ -13,6 +13,7 @@ from tapegrad.ops.batching import flattened, shifted_axes
 from tapegrad.ops.composite import composite
 from tapegrad.ops.indexing import take_along_axis
 from tapegrad.ops.op import (
+    array_of,
     copied,
     dtype_of,
     normalize_axes,
@@ -23,7 +24,17 @@ from tapegrad.ops.op import (
     refuse_complex,
     shape_of,
 )
-from tapegrad.ops.shape import atleast_1d, concatenate, flip, getitem, moveaxis, reshape
+from tapegrad.ops.shape import (
+    atleast_1d,
+    concatenate,
+    copied_as,
+    flip,
+    getitem,
+    laid_out,
+    moveaxis,
+    order_of_copies,
+    reshape,
+)
 
 
 @public(method=True)
@@ -82,6 +93,7 @@ def cumprod(x, axis=None):
         return np.cumprod(plain(x), axis=axis)
     x, axis = (reshape(x, (-1,)), 0) if axis is None else (atleast_1d(x), axis)
     axis = normalize_axis(axis, rank(x))
+    order = order_of_copies(x, "K")
     before = (slice(None),) * axis
     n = shape_of(x)[axis]
     step = 1
@@ -91,7 +103,7 @@ def cumprod(x, axis=None):
         earlier = getitem(x, (*before, slice(0, n - step)))
         x = concatenate([head, ew.multiply(later, earlier)], axis)
         step *= 2
-    return copied(x)
+    return copied_as(x, order)
 
 
 def _accumulated(name, x, axis, compute, exceeds):
@@ -129,7 +141,8 @@ def _from_initial(accumulate, x, initial, axis, include_initial):
         return found
     axis = normalize_axis(axis, rank(x))
     shape = tuple(1 if k == axis else n for k, n in enumerate(shape_of(x)))
-    return concatenate([np.full(shape, initial, dtype_of(found)), found], axis)
+    whole = concatenate([np.full(shape, initial, dtype_of(found)), found], axis)
+    return laid_out(whole, order_of_copies(array_of(x), "K"))
 
 
 @composite

@@ -382,14 +382,26 @@ class CompiledMap:
                 )
             dtype = FLOAT64 if dtype.itemsize > 2 or dtype.kind != "f" else np.dtype(np.float32)
         arrays = np.broadcast_arrays(*(np.asarray(arg, dtype) for arg in args))
-        out = np.empty(arrays[0].shape, dtype)
         loop = self.loop(dtype)
-        is_copied = not all(array.flags.c_contiguous for array in arrays)
-        for part in _blocks(out.shape) if is_copied else [...]:
-            given = [np.ascontiguousarray(array[part]) for array in arrays]
-            written = out[part]
+        if all(array.flags.c_contiguous for array in arrays):
+            out = np.empty(arrays[0].shape, dtype)
+            loop(out.size, *map(id, arrays), id(out))
+            return out
+        out = _result_of(arrays, dtype)
+        order = np.argsort([-step for step in out.strides], kind="stable")
+        whole, read = out.transpose(order), [array.transpose(order) for array in arrays]
+        for part in _blocks(whole.shape):
+            given = [np.ascontiguousarray(array[part]) for array in read]
+            written = whole[part]
             loop(written.size, *map(id, given), id(written))
         return out
+
+
+def _result_of(arrays: Sequence[np.ndarray], dtype: np.dtype) -> np.ndarray:
+    """Return an array for the result of arrays of one shape, which lies in memory as NumPy's."""
+    operands: Any = [*arrays, None]
+    flags: Any = [*(["readonly"] for _ in arrays), ["writeonly", "allocate"]]
+    return np.nditer(operands, ["zerosize_ok"], flags, [dtype] * len(flags)).operands[-1]
 
 
 def _blocks(shape: tuple[int, ...]) -> Iterator[Any]:

@@ -465,3 +465,14 @@ def in_precision_of(x: Any, constant: Any) -> Any:
 def copied(x: Any) -> Any:
     """Return a copy."""
     return TABLE["astype"](x, dtype_of(x))
+
+
+def layout_order(strides: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the axes of an array in their order in memory."""
+    return tuple(np.argsort([-abs(stride) for stride in strides], kind="stable").tolist())
+
+
+def memory_order(x: Any) -> tuple[int, ...]:
+    """Return the axes of an array or a tensor in their order in memory."""
+    known = getattr(x, "_memory_order", None)  # that of a tensor
+    return layout_order(x.strides) if known is None else known

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,15 @@ from tapegrad.ops.batching import aligned
 from tapegrad.ops.complex import conjugated
 from tapegrad.ops.composite import composite
 from tapegrad.ops.op import dtype_of, internal, normalize_axes, public, rank, shape_of
-from tapegrad.ops.shape import astype, expand_dims, moveaxis, reshape, transpose, unbroadcast
+from tapegrad.ops.shape import (
+    astype,
+    expand_dims,
+    laid_out,
+    moveaxis,
+    reshape,
+    transpose,
+    unbroadcast,
+)
 
 
 def _matmul(x, y):
@@ -126,17 +135,24 @@ def _(x, y, tx, ty, batched):
 def dot(x, y):
     """Product over the last axis of x and the last but one of y."""
     if rank(x) == 0 or rank(y) == 0:
-        return ew.multiply(x, y)
+        return _scaled(x, y)
     if rank(y) <= 2:
         return matmul(x, y)
     return tensordot(x, y, axes=((rank(x) - 1,), (rank(y) - 2,)))
+
+
+def _scaled(x: Any, y: Any) -> Any:
+    """Return the product with a number; NumPy's of matrices, by BLAS, is in row-major order."""
+    found = ew.multiply(x, y)
+    is_of_blas = rank(found) < 3 and dtype_of(found).kind in "fc"
+    return laid_out(found, (*range(rank(found)),)) if is_of_blas else found
 
 
 @composite
 def inner(x, y):
     """Product over the last axes of both."""
     if rank(x) == 0 or rank(y) == 0:
-        return ew.multiply(x, y)
+        return _scaled(x, y)
     return tensordot(x, y, axes=((rank(x) - 1,), (rank(y) - 1,)))
 
 

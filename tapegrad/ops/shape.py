@@ -19,6 +19,8 @@ from tapegrad.ops.op import (
     array_of,
     copied,
     internal,
+    layout_order,
+    memory_order,
     normalize_axes,
     normalize_axis,
     public,
@@ -251,24 +253,13 @@ def in_order(x: Any, shape: Any, order: str, name: str) -> Any:
     return reshape(x, shape)
 
 
-def layout_order(strides: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the axes of an array in their order in memory."""
-    return tuple(np.argsort([-abs(stride) for stride in strides], kind="stable").tolist())
-
-
-def memory_order(x: Any) -> tuple[int, ...]:
-    """Return the axes of an array or a tensor in their order in memory."""
-    known = getattr(x, "_memory_order", None)  # that of a tensor
-    return layout_order(x.strides) if known is None else known
-
-
 def order_of_copies(x: Any, order: str) -> tuple[int, ...]:
     """Return the axes, in their order in memory, of what NumPy makes of an array in an order."""
     axes = (*range(rank(x)),)
     if order == "K":
         return memory_order(x)
-    if order == "A" and memory_order(x) == axes[::-1] and is_contiguous(transpose(x)):
-        return axes if is_contiguous(x) else axes[::-1]
+    if order == "A" and not is_contiguous(x) and is_contiguous(transpose(x)):
+        return axes[::-1]
     return axes
 
 
@@ -482,6 +473,9 @@ def tile(x, reps):
     ndim = max(len(reps), len(shape))
     shape = (1,) * (ndim - len(shape)) + shape
     reps = (1,) * (ndim - len(reps)) + reps
+    if all(rep == 1 for rep in reps):
+        x = reshape(array_of(x), shape)
+        return copied_as(x, order_of_copies(x, "K"))
     spaced = reshape(x, tuple(n for dim in shape for n in (1, dim)))
     wide = broadcast_to(
         spaced, tuple(n for r, dim in zip(reps, shape, strict=True) for n in (r, dim))

@@ -19,6 +19,7 @@ from tapegrad.ops.op import (
     copied,
     dtype_of,
     in_precision_of,
+    memory_order,
     normalize_axes,
     plain,
     rank,
@@ -27,7 +28,7 @@ from tapegrad.ops.op import (
 )
 from tapegrad.ops.piecewise import where
 from tapegrad.ops.products import matmul
-from tapegrad.ops.shape import astype, concatenate, laid_out, memory_order, moveaxis, reshape
+from tapegrad.ops.shape import astype, concatenate, laid_out, moveaxis, reshape
 
 
 @composite
@@ -170,12 +171,15 @@ def median(x, axis=None, *, keepdims=False):
     """Median over axes; the two middle elements share the cotangent."""
     found = quantile(x, 0.5, axis, keepdims=keepdims)
     axes = normalize_axes(axis, rank(x))
-    if len(axes) != 1:
+    left = [a for a in range(rank(x)) if a not in axes]
+    if not left:
         return found
-    order = memory_order(array_of(x))
-    if not keepdims:
-        order = tuple(a - (a > axes[0]) for a in order if a != axes[0])
-    return laid_out(found, order)
+    if len(axes) == 1:
+        order = [a for a in memory_order(array_of(x)) if a not in axes]
+    else:  # they are flattened first
+        order = [left[k] for k in memory_order(_flattened(x, axis)[0]) if k < len(left)]
+    order = [*order, *axes] if keepdims else [left.index(a) for a in order]
+    return laid_out(found, tuple(order))
 
 
 # -- ignoring nan ---------------------------------------------------------------------------------
@@ -197,9 +201,10 @@ def nan_to_num(x, copy=True, nan=0.0, posinf=None, neginf=None):
     if values.dtype.kind not in "fc":  # they are finite
         return copied(array_of(x))
     limits = np.finfo(values.dtype)
+    order = memory_order(array_of(x))
     x = where(values == np.inf, limits.max if posinf is None else posinf, x)
     x = where(values == -np.inf, limits.min if neginf is None else neginf, x)
-    return where(np.isnan(values), nan, x)
+    return laid_out(where(np.isnan(values), nan, x), order)
 
 
 @composite(batching="axis")
@@ -214,16 +219,21 @@ def nanprod(x, axis=None, *, keepdims=False):
     return prod(where(np.isnan(plain(x)), 1.0, x), axis=axis, keepdims=keepdims)
 
 
+def _replaced(x: Any, number: float) -> Any:
+    """Return a copy with a number in place of nan."""
+    return laid_out(where(np.isnan(plain(x)), number, x), memory_order(array_of(x)))
+
+
 @composite(batching="axis")
 def nancumsum(x, axis=None):
     """Cumulative sums, ignoring nan."""
-    return cumsum(where(np.isnan(plain(x)), 0.0, x), axis)
+    return cumsum(_replaced(x, 0.0), axis)
 
 
 @composite(batching="axis")
 def nancumprod(x, axis=None):
     """Cumulative products, ignoring nan."""
-    return cumprod(where(np.isnan(plain(x)), 1.0, x), axis)
+    return cumprod(_replaced(x, 1.0), axis)
 
 
 @composite(batching="axis")

@@ -146,3 +146,16 @@ class TestListsOfAxes:
     def test_no_axes(self):
         with pytest.raises(TypeError, match="expected subscripts such as 'ij,jk->ik'"):
             tg.einsum(leaf(self.X))
+
+
+@pytest.mark.parametrize("text", ["ii->i", "ii->", "ij,ii->ij"])
+def test_axes_of_one_letter_have_one_size(text):
+    x = np.arange(6.0).reshape(2, 3)
+    others = [x] if "," in text else []
+    for given in (x, tg.tensor(x), tg.tensor(x, requires_grad=True)):
+        with pytest.raises(ValueError):
+            tg.einsum(text, *others, given)
+    with pytest.raises(ValueError):
+        tg.jit(lambda x: tg.einsum(text, *others, x))(x)
+    with pytest.raises(ValueError):
+        tg.vmap(lambda x: tg.einsum(text, *others, x))(x[None])

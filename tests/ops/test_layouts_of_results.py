@@ -69,6 +69,14 @@ FUNCTIONS = [
     *(lambda np, x: np.zeros_like(x), lambda np, x: np.full_like(x, 2.0), lambda np, x: written(x)),
     *(lambda np, x: x.astype("f4"), lambda np, x: np.imag(x), lambda np, x: np.nan_to_num(x)),
     *(lambda np, x: np.tril(x), lambda np, x: np.triu(x, 1)),
+    *(lambda np, x: np.tile(x, 1), lambda np, x: np.pad(x[:, None], 1)),
+    # of what is broadcast
+    *(lambda np, x: np.array(np.broadcast_to(x[0], (2, *x.shape[1:]))),),
+    *(lambda np, x: np.nan_to_num(np.broadcast_to(x[0], (2, *x.shape[1:]))),),
+    *(lambda np, x: np.broadcast_to(x[0], (2, *x.shape[1:])) * 2.0,),
+    *(lambda np, x: np.sort(np.broadcast_to(x[0], (2, *x.shape[1:])), axis=0),),
+    *(lambda np, x: x[:, None] + x[None], lambda np, x: x[..., None] * x[..., None, :]),
+    *(lambda np, x: np.ravel(np.broadcast_to(x[0], (2, *x.shape[1:]))),),
     # of elements
     *(lambda np, x: np.sin(x), lambda np, x: x + x, lambda np, x: 1 / x, lambda np, x: x > 0.5),
     *(lambda np, x: np.where(x > 0.5, x, 0.0), lambda np, x: np.clip(x, 0.2, 0.5)),
@@ -89,6 +97,10 @@ FUNCTIONS = [
         lambda np, x: np.trapezoid(x, axis=0),
         lambda np, x: np.cross(x[..., [0, 1, 0]], x[..., [1, 0, 0]]),
     ),
+    *(lambda np, x: np.cumprod(x, axis=-1), lambda np, x: np.cumsum(x, axis=-1)),
+    lambda np, x: np.cumulative_sum(x, axis=-1, include_initial=True),
+    *(lambda np, x: np.median(x[None], axis=(0, -1)), lambda np, x: np.quantile(x, 0.3, (0, -1))),
+    *(lambda np, x: np.dot(x, 2.0), lambda np, x: np.dot(2.0, x), lambda np, x: np.inner(x, 2.0)),
     # joined
     *(lambda np, x: np.stack([x, x]), lambda np, x: np.stack([x, x], axis=-1)),
     *(lambda np, x: np.concatenate([x, x]), lambda np, x: np.concatenate([x, x], axis=1)),
@@ -158,3 +170,15 @@ def test_layouts(function, array):
         assert np.may_share_memory(found, array) == np.may_share_memory(expected, array), name
     if array.base is None or array.flags.forc:  # arguments of compiled code have no gaps
         assert order(recorded(function, array)) == order(expected)
+
+
+@pytest.mark.parametrize("array", ARRAYS.values(), ids=ARRAYS)
+@pytest.mark.parametrize("name", ["sigmoid", "softplus", "erf", "gammaln", "digamma"])
+def test_functions_of_elements_that_numpy_does_not_have(name, array):
+    expected = np.sin(array)
+    function = getattr(tg.special, name, None) or getattr(tg, name)
+    for given in (array, tg.as_tensor(array), tg.as_tensor(array).requires_grad_()):
+        assert order(array_of(function(given))) == order(expected)
+    parts = [lambda x: function(x + x[..., :1]), lambda x: np.sin(x + x[..., :1])]
+    assert order(array_of(parts[0](array))) == order(parts[1](array))
+    np.testing.assert_allclose(function(array), function(np.ascontiguousarray(array)))

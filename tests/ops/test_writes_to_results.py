@@ -24,6 +24,14 @@ RESULTS = {
     "einsum": lambda np, x: np.einsum("ij->ji", x.reshape(MATRIX) * 1.0),
     "meshgrid": lambda np, x: np.meshgrid(x, x)[0],
     "tile": lambda np, x: np.tile(x, (2, 1)),
+    "tile of one element": lambda np, x: np.tile(x[:1], (2, 1)),
+    "tile of a number": lambda np, x: np.tile(x[0], 3),
+    "tile once": lambda np, x: np.tile(x.reshape(MATRIX).T, 1),
+    "dot of a number": lambda np, x: np.dot(x.reshape(MATRIX).T, 2.0).T,
+    "grid of one element": lambda np, x: np.meshgrid(x[:1], x)[0],
+    "roll of a column": lambda np, x: np.roll(x.reshape(MATRIX)[:, 0], 0),
+    "conj": lambda np, x: (x * 1.0).conj(),
+    "nancumsum": lambda np, x: np.nancumsum(np.broadcast_to(x[:3], (2, 3)), axis=0),
     "repeat": lambda np, x: np.repeat(x.reshape(MATRIX), 2, axis=1),
     "insert": lambda np, x: np.insert(x.reshape(MATRIX).T, 1, 0.0, axis=0),
     "delete": lambda np, x: np.delete(x.reshape(MATRIX).T, 1, axis=0),
@@ -87,3 +95,31 @@ def test_nested_transforms_keep_gaps(x):
     np.testing.assert_allclose(tg.vjp(f, x)[1](1.0)[0], 4 * x)
     np.testing.assert_allclose(tg.linearize(f, x)[1](t), 4 * x @ t)
     np.testing.assert_allclose(tg.jvp(tg.vmap(tg.grad(f)))(x[None], t[None])[1][0], 4 * t)
+
+
+def test_the_conjugate_of_reals_is_the_tensor_itself():
+    def f(x, module=tg):
+        v = x * 1.0
+        w = v.conj()
+        w[0] = 3.0
+        return module.sum(v * x)
+
+    assert f(X, np) == f(X) == f(tg.tensor(X)) == tg.jit(f)(X) == tg.value_and_grad(f)(X)[0]
+    assert tg.vmap(f)(X[None])[0] == f(X, np)
+    z = tg.tensor([1.0 + 2.0j], requires_grad=True)
+    assert z.conj().item() == z.conjugate().item() == 1.0 - 2.0j
+
+
+@pytest.mark.parametrize("move", [lambda v: tg.tile(v, 3), lambda v: tg.tile(v[::1], 1)])
+def test_moved_elements_are_copies(move):
+    def f(x):
+        v = tg.sin(x[:1])
+        w = move(v)
+        v[0] = 5.0
+        return tg.sum(w)
+
+    x = np.arange(1.0, 4.0)
+    count = move(np.ones(1)).size
+    for function in (f, tg.jit(f)):
+        assert function(x) == pytest.approx(count * np.sin(1.0))
+        np.testing.assert_allclose(tg.grad(function)(x), [count * np.cos(1.0), 0.0, 0.0])
