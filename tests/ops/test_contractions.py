@@ -152,9 +152,9 @@ class TestListsOfAxes:
 def test_axes_of_one_letter_have_one_size(text):
     x = np.arange(6.0).reshape(2, 3)
     others = [x] if "," in text else []
-    for given in (x, tg.tensor(x), tg.tensor(x, requires_grad=True)):
+    for operand in (x, tg.tensor(x), tg.tensor(x, requires_grad=True)):
         with pytest.raises(ValueError):
-            tg.einsum(text, *others, given)
+            tg.einsum(text, *others, operand)
     with pytest.raises(ValueError):
         tg.jit(lambda x: tg.einsum(text, *others, x))(x)
     with pytest.raises(ValueError):
