@@ -14,7 +14,7 @@ from tapegrad.transform.frontend.liveness import used
 from tapegrad.transform.independence.plan import Plan
 from tapegrad.transform.independence.uses import ADD, READ, STORE, Facts, UnprovedError
 from tapegrad.transform.kinds import is_array
-from tapegrad.transform.syntax import subtree
+from tapegrad.transform.syntax import subtree, text_of
 from tapegrad.transform.verifier.code import leaves
 
 Key = tuple[str, str]  # an array and the text of an index
@@ -58,7 +58,7 @@ class Element:
     @property
     def text(self) -> str:
         """The element as an expression."""
-        parts = [ast.unparse(part) for part in self.index]
+        parts = [text_of(part) for part in self.index]
         if self.position is not None:
             parts[-1] = f"runtime.index({parts[-1]})"
         return f"{self.array}[{', '.join(parts)}]"
@@ -128,7 +128,7 @@ class Elements:
                     found[f"{position.text(last)} <= {size}"] = None
                     found[f"{position.text(first)} >= 0"] = None
                 elif not self.indices.uses_made(part):
-                    found[f"0 <= {ast.unparse(part)} < {size}"] = None
+                    found[f"0 <= {text_of(part)} < {size}"] = None
                 else:
                     raise UnprovedError(f"an error may come before an index of `{element.array}`")
         return list(found)
@@ -140,7 +140,7 @@ class Elements:
     def at(self, node: ast.Subscript) -> Element:
         """Return the element that an expression means."""
         assert isinstance(node.value, ast.Name)
-        return self.found[node.value.id, ast.unparse(node.slice)]
+        return self.found[node.value.id, text_of(node.slice)]
 
     def is_element(self, node: ast.AST) -> bool:
         """Whether an expression is an element of an array."""
@@ -164,17 +164,17 @@ class Elements:
                 if self.is_element(target):
                     self._note(target, STORE, is_certain)
                 elif not isinstance(target, ast.Name) and not gives_several(node):
-                    raise UnprovedError(f"of `{ast.unparse(node)}`")
+                    raise UnprovedError(f"of `{text_of(node)}`")
             elif isinstance(node, ast.AugAssign):
                 self._read(node.value, is_certain)
                 if self.is_element(node.target):
                     if not isinstance(node.op, (ast.Add, ast.Sub)):
-                        raise UnprovedError(f"of `{ast.unparse(node)}`")
+                        raise UnprovedError(f"of `{text_of(node)}`")
                     self._note(node.target, ADD, is_certain)
                 elif not isinstance(node.target, ast.Name):
-                    raise UnprovedError(f"of `{ast.unparse(node)}`")
+                    raise UnprovedError(f"of `{text_of(node)}`")
             elif not isinstance(node, (ast.Raise, ast.Pass)):
-                raise UnprovedError(f"of `{ast.unparse(node)}`")
+                raise UnprovedError(f"of `{text_of(node)}`")
 
     def _read(self, node: ast.AST, is_certain: bool) -> None:
         if isinstance(node, (ast.IfExp, ast.BoolOp)):
@@ -192,7 +192,7 @@ class Elements:
         assert isinstance(node.value, ast.Name)
         if kind != READ:
             self._read(node.slice, is_certain)
-        key = node.value.id, ast.unparse(node.slice)
+        key = node.value.id, text_of(node.slice)
         if key not in self.found:
             self.found[key] = self._element(node.value.id, node.slice)
         self.found[key].note(kind, is_certain)
@@ -201,19 +201,19 @@ class Elements:
         kind = self.kind(array)
         index = list(node.elts) if isinstance(node, ast.Tuple) else [node]
         if not is_array(kind) or kind.ndim != len(index) or not index:
-            raise UnprovedError(f"of `{array}[{ast.unparse(node)}]`")
+            raise UnprovedError(f"of `{array}[{text_of(node)}]`")
         if any(
             isinstance(part, (ast.Slice, ast.Constant)) and not _is_place(part) for part in index
         ):
-            raise UnprovedError(f"of `{array}[{ast.unparse(node)}]`")
+            raise UnprovedError(f"of `{array}[{text_of(node)}]`")
         if any(used(part) & self.indices.changing for part in index):
-            raise UnprovedError(f"the index of `{array}[{ast.unparse(node)}]` changes")
+            raise UnprovedError(f"the index of `{array}[{text_of(node)}]` changes")
         is_fixed = not self.indices.uses_made(*index)
         is_direct = kind.layout == "C" or kind.ndim == 1
         found = None
         if is_direct and not self.indices.uses_made(*index[:-1]):
             found = self.indices.position(index[-1])
-        return Element(array, ast.unparse(node), list(map(self._shown, index)), found, is_fixed)
+        return Element(array, text_of(node), list(map(self._shown, index)), found, is_fixed)
 
     def _shown(self, part: ast.expr) -> ast.expr:
         """Return an index as the loop variable plus a number, if it is that."""

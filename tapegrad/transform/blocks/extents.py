@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from tapegrad.transform.independence.uses import Facts
 from tapegrad.transform.kinds import is_array
-from tapegrad.transform.syntax import subtree
+from tapegrad.transform.syntax import subtree, text_of
 
 Index = tuple[str, ...]  # the texts of extents, or of the indices of an element
 
@@ -45,7 +45,7 @@ class Extents:
             target = node.targets[0] if isinstance(node, ast.Assign) else None
             if isinstance(node, ast.Assign) and isinstance(target, ast.Name):
                 if target.id in self._fixed:
-                    values[target.id] = ast.unparse(node.value)
+                    values[target.id] = text_of(node.value)
         for name in values:
             text = values[name].removeprefix("max(").removesuffix(", 0)")  # of a loop
             base, bracket, index = values.get(text, text).partition("[")
@@ -80,10 +80,10 @@ class Extents:
         if not isinstance(call, ast.Call) or len(call.args) != 1 or call.keywords:
             return ()
         (given,) = call.args
-        name = ast.unparse(call.func)
+        name = text_of(call.func)
         if name == maker:
             extents = given.elts if isinstance(given, ast.Tuple) else [given]
-            return tuple(map(ast.unparse, extents))
+            return tuple(map(text_of, extents))
         if name == f"{maker}_like" and isinstance(given, ast.Name) and given.id in self._fixed:
             kind = self.facts.kind(given.id)
             if is_array(kind):

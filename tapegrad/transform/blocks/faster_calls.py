@@ -16,7 +16,7 @@ from numba.core import types
 
 from tapegrad.transform.blocks.making import is_plain_array
 from tapegrad.transform.independence.uses import Facts
-from tapegrad.transform.syntax import subtree
+from tapegrad.transform.syntax import subtree, text_of
 
 # derivatives of products, by their arguments
 _PRODUCTS: dict[str, Callable[..., str]] = {
@@ -72,18 +72,18 @@ def _replacements(tree: ast.FunctionDef, facts: Facts) -> Iterator[tuple[ast.Cal
 
 def _of_products(node: ast.Call, facts: Facts) -> str:
     """Return the text of a call that adds a product, "" for none."""
-    module, _, name = ast.unparse(node.func).rpartition(".")
+    module, _, name = text_of(node.func).rpartition(".")
     if module != "arrays" or name not in _PRODUCTS:
         return ""
     kinds = [_kind(arg, facts) for arg in node.args]
     if not all(isinstance(k, types.Array) and k.dtype == types.float64 for k in kinds):
         return ""
-    return _PRODUCTS[name](*map(ast.unparse, node.args))
+    return _PRODUCTS[name](*map(text_of, node.args))
 
 
 def _of_numpy(node: ast.Call, facts: Facts) -> str:
     """Return the text of a call in place of one of NumPy or Python, "" for none."""
-    name, args = ast.unparse(node.func), [*map(ast.unparse, node.args)]
+    name, args = text_of(node.func), [*map(text_of, node.args)]
     kinds = [_kind(arg, facts) for arg in node.args]
     if name in _OF_INTEGERS and len(args) == 2:
         if all(_is_integer(arg, facts) for arg in node.args):
@@ -102,7 +102,7 @@ def _of_numpy(node: ast.Call, facts: Facts) -> str:
             return f"runtime.dot_{kinds[0].ndim}{kinds[1].ndim}({', '.join(args)})"
     elif isinstance(node.func, ast.Attribute) and node.func.attr == "copy" and not args:
         if is_plain_array(_kind(node.func.value, facts)):
-            return f"runtime.duplicate({ast.unparse(node.func.value)})"
+            return f"runtime.duplicate({text_of(node.func.value)})"
     return ""
 
 
@@ -126,7 +126,7 @@ def _is_float(node: ast.expr, facts: Facts) -> bool:
         return _is_float(node.operand, facts)
     if isinstance(node, ast.Constant):
         return type(node.value) is float
-    return ast.unparse(node) in ("np.inf", "np.nan") or _kind(node, facts) == types.float64
+    return text_of(node) in ("np.inf", "np.nan") or _kind(node, facts) == types.float64
 
 
 def _is_shape(kind: Any) -> bool:

@@ -13,7 +13,7 @@ from tapegrad.transform import facts
 from tapegrad.transform.facts import NEW_METHODS
 from tapegrad.transform.independence.uses import READING, TAPE, Facts
 from tapegrad.transform.kinds import is_array
-from tapegrad.transform.syntax import PURE, subtree
+from tapegrad.transform.syntax import PURE, subtree, text_of
 from tapegrad.transform.verifier.code import leaves
 from tapegrad.transform.verifier.memory import SHAPE, VIEWS
 
@@ -234,7 +234,7 @@ class Flow:
         """Return the names of arrays that the result of a call may hold or share elements with."""
         arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
         everything: set[str] = set().union(*map(self.holders, arguments))
-        module, _, name = ast.unparse(node.func).rpartition(".")
+        module, _, name = text_of(node.func).rpartition(".")
         if module in ("np", "math", "np.linalg"):
             function = getattr(np, name, None)
             is_new = module != "np" or name in _NEW - VIEWS or isinstance(function, np.ufunc)
@@ -256,7 +256,7 @@ class Flow:
     def _call(self, node: ast.Call) -> None:
         """Note the arrays that something may hold after a call, besides its result."""
         arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
-        module, _, name = ast.unparse(node.func).rpartition(".")
+        module, _, name = text_of(node.func).rpartition(".")
         if module in ("np", "np.linalg", "math", "arrays", "ops", "scalar_ops"):
             return
         if module == "runtime":

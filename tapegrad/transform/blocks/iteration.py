@@ -22,7 +22,7 @@ from tapegrad.transform.blocks.indices import assigned_again
 from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.independence.plan import Plan
 from tapegrad.transform.independence.uses import Facts, UnprovedError
-from tapegrad.transform.syntax import subtree
+from tapegrad.transform.syntax import subtree, text_of
 from tapegrad.transform.verifier.code import leaves
 
 FLOAT, SINGLE, INTEGER, BOOLEAN = "float", "float32", "integer", "boolean"
@@ -258,7 +258,7 @@ class Iteration:
                 for part in leaves(target):
                     assert isinstance(part, ast.Name)
                     if part.id in self.terms:
-                        raise UnprovedError(f"of `{ast.unparse(node)}`")
+                        raise UnprovedError(f"of `{text_of(node)}`")
                     self._bind(part.id, FLOAT)
                 self._write(ast.Assign([target], value, lineno=0))
             else:
@@ -282,7 +282,7 @@ class Iteration:
             assert isinstance(node.target, ast.Name)
             name = self.terms.get(node.target.id, node.target.id)
             if not isinstance(node.op, (ast.Add, ast.Sub, ast.Mult)):
-                raise UnprovedError(f"of `{ast.unparse(node)}`")
+                raise UnprovedError(f"of `{text_of(node)}`")
             self._bind(node.target.id, _joined(self._kind_of(node.target.id), kind))
         self._write(ast.AugAssign(ast.Name(name, ast.Store()), node.op, value))
 
@@ -305,7 +305,7 @@ class Iteration:
         return bool(used(node) & self._rounded) or any(map(self._may_round, calls))
 
     def _may_round(self, function: ast.expr) -> bool:
-        module, _, name = ast.unparse(function).rpartition(".")
+        module, _, name = text_of(function).rpartition(".")
         if module:
             return module == "scalar_ops" or (name in vector_math.ARGUMENTS and name != "sqrt")
         return bool(self.helper(name))
@@ -352,7 +352,7 @@ class Iteration:
         if isinstance(node, ast.BoolOp):
             operands = [self._expression(part) for part in node.values]
             if any(kind != BOOLEAN for _, kind in operands) or not _is_plain(node):
-                raise UnprovedError(f"of `{ast.unparse(node)}`")
+                raise UnprovedError(f"of `{text_of(node)}`")
             operator = ast.BitAnd() if isinstance(node.op, ast.And) else ast.BitOr()
             found = operands[0][0]
             for operand, _ in operands[1:]:
@@ -368,7 +368,7 @@ class Iteration:
             return self._attribute(node)
         if isinstance(node, ast.Call):
             return self._call(node)
-        raise UnprovedError(f"of `{ast.unparse(node)}`")
+        raise UnprovedError(f"of `{text_of(node)}`")
 
     def _binary(self, node: ast.BinOp) -> tuple[ast.expr, str]:
         left, left_kind = self._expression(node.left)
@@ -382,10 +382,10 @@ class Iteration:
             if not self.raises or (isinstance(right, ast.Constant) and right.value):
                 return ast.BinOp(left, node.op, right), SINGLE if is_single else FLOAT
             if is_single:
-                raise UnprovedError(f"of the type of `{ast.unparse(node)}`")
+                raise UnprovedError(f"of the type of `{text_of(node)}`")
             if not isinstance(right, ast.Name):
                 right = self._named("divisor", right)
-            self._note_error(f"{ast.unparse(right)} == 0")
+            self._note_error(f"{text_of(right)} == 0")
             return _call("runtime.quotient", left, right), FLOAT
         if isinstance(node.op, ast.Pow) and SINGLE not in (left_kind, right_kind):
             if isinstance(right, ast.Constant) and isinstance(right.value, int):
@@ -395,7 +395,7 @@ class Iteration:
                 return _power(left, right), FLOAT
         if isinstance(node.op, (ast.BitAnd, ast.BitOr)) and kind == BOOLEAN:
             return ast.BinOp(left, node.op, right), kind
-        raise UnprovedError(f"of `{ast.unparse(node)}`")
+        raise UnprovedError(f"of `{text_of(node)}`")
 
     def _named(self, stem: str, value: ast.expr) -> ast.Name:
         """Return a new variable with a value."""
@@ -425,12 +425,12 @@ class Iteration:
         if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Attribute):
             if node.value.attr == "shape" and isinstance(node.slice, ast.Constant):
                 return node, INTEGER
-        raise UnprovedError(f"of `{ast.unparse(node)}`")
+        raise UnprovedError(f"of `{text_of(node)}`")
 
     def _call(self, node: ast.Call) -> tuple[ast.expr, str]:
-        text = ast.unparse(node.func)
+        text = text_of(node.func)
         if node.keywords:
-            raise UnprovedError(f"of `{ast.unparse(node)}`")
+            raise UnprovedError(f"of `{text_of(node)}`")
         if text == "len":
             return node, INTEGER
         parts = [self._expression(argument) for argument in node.args]
@@ -454,18 +454,18 @@ class Iteration:
         if module in ("np", "math") and name in _TESTS:
             return ast.Call(node.func, values, []), BOOLEAN
         if text == "np.power" and (FLOAT not in kinds or SINGLE in kinds):
-            raise UnprovedError(f"of `{ast.unparse(node)}`")
+            raise UnprovedError(f"of `{text_of(node)}`")
         if module in ("np", "math", "scalar_ops"):
             name = _RENAMED.get(name, name)
             if vector_math.ARGUMENTS.get(name) == len(values):
                 if SINGLE in kinds and name == "pow":
-                    raise UnprovedError(f"of `{ast.unparse(node)}`")
+                    raise UnprovedError(f"of `{text_of(node)}`")
                 self.work += 4
                 values = [_as_float(v, kind) for v, kind in parts]
                 if name in vector_math.SINES:
                     values = [self._named("angle", values[0])]
                     limit = vector_math.LIMIT
-                    self._note_error(f"abs({ast.unparse(values[0])}) > {limit}")
+                    self._note_error(f"abs({text_of(values[0])}) > {limit}")
                 if name == "pow":
                     return _power(*values), FLOAT
                 found = _call(f"vector_math.{name}", *values)
@@ -482,7 +482,7 @@ def _is_plain(node: ast.expr) -> bool:
     calls = [part.func for part in subtree(node) if isinstance(part, ast.Call)]
     has_elements = any(isinstance(part, ast.Subscript) for part in subtree(node))
     plain = _PLAIN.keys() | _OF_FLOATS
-    return not has_elements and all(ast.unparse(call) in plain for call in calls)
+    return not has_elements and all(text_of(call) in plain for call in calls)
 
 
 def _joined(*kinds: str) -> str:
@@ -512,7 +512,7 @@ def _kind(kind: Any, name: str) -> str:
 def _kind_of_constant(node: ast.Constant) -> str:
     found = {float: FLOAT, int: INTEGER, bool: BOOLEAN}.get(type(node.value))
     if found is None:
-        raise UnprovedError(f"of `{ast.unparse(node)}`")
+        raise UnprovedError(f"of `{text_of(node)}`")
     return found
 
 

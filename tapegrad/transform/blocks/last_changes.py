@@ -25,6 +25,7 @@ from tapegrad.transform.frontend.liveness import assigned
 from tapegrad.transform.frontend.source import MATTERS
 from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.independence.uses import Facts
+from tapegrad.transform.syntax import text_of
 
 _ZERO, _ONE = ast.Constant(0.0), ast.Constant(1.0)
 
@@ -70,19 +71,19 @@ def _guarded(guard: ast.If) -> ast.For | None:
         return None
     last = loop.body[-1]
     is_left = isinstance(last, ast.If) and isinstance(last.body[0], ast.Break)
-    return loop if is_left and ast.unparse(guard.test.func) == MATTERS else None
+    return loop if is_left and text_of(guard.test.func) == MATTERS else None
 
 
 def _is_reverse(forward: ast.For, reverse: ast.For) -> bool:
     """Whether two loops have the same iterations, in opposite order."""
-    if ast.unparse(forward.target) != ast.unparse(reverse.target):
+    if text_of(forward.target) != text_of(reverse.target):
         return False
     over, back = forward.iter, reverse.iter
     if not isinstance(over, ast.Call) or not isinstance(back, ast.Call):
         return False
-    if ast.unparse(over.func) != "range" or ast.unparse(back.func) != "range":
+    if text_of(over.func) != "range" or text_of(back.func) != "range":
         return False
-    bounds, arguments = list(map(ast.unparse, over.args)), list(map(ast.unparse, back.args))
+    bounds, arguments = list(map(text_of, over.args)), list(map(text_of, back.args))
     low, high = bounds if len(bounds) == 2 else ("0", bounds[0])
     if len(bounds) > 2 or not low.isdigit():
         return False
@@ -105,11 +106,11 @@ def _begin_later(
     if test is None or place is None:
         return False
     assert isinstance(reverse.iter, ast.Call)
-    index = ast.unparse(forward.target)
+    index = text_of(forward.target)
     last = fresh(f"last_{index}")
-    note = f"if {ast.unparse(test)}:\n    {last} = {index}"
+    note = f"if {text_of(test)}:\n    {last} = {index}"
     forward.body[place:place] = ast.parse(note).body
-    start = f"{last} = {ast.unparse(reverse.iter.args[1])}"
+    start = f"{last} = {text_of(reverse.iter.args[1])}"
     body[body.index(forward) : body.index(forward)] = ast.parse(start).body
     reverse.iter.args[0] = ast.Name(last, ast.Load())
     return True
@@ -141,7 +142,7 @@ def _differs(factor: ast.expr, value: float) -> str:
         return str(factor.value != value)
     assert isinstance(factor, ast.IfExp)
     test, then, orelse = (
-        f"({ast.unparse(factor.test)})",
+        f"({text_of(factor.test)})",
         _differs(factor.body, value),
         _differs(factor.orelse, value),
     )
@@ -232,7 +233,7 @@ class _Passing:
 
     def skip(self, node: ast.If) -> bool:
         """Follow a branch that is skipped if a cotangent is 0."""
-        if not isinstance(node.test, ast.Call) or ast.unparse(node.test.func) != MATTERS:
+        if not isinstance(node.test, ast.Call) or text_of(node.test.func) != MATTERS:
             return False
         inside = set(assigned([*node.body, *node.orelse]))
         self.vanishing |= {name for name in inside if is_cotangent(ast.Name(name), self.facts)}
@@ -279,5 +280,5 @@ class _Passing:
     def has_to_vanish(self, value: ast.expr) -> bool:
         """Note that an expression has to be 0; return whether it can be."""
         names = names_read(value).keys() & self.factors.keys()
-        self.used |= {ast.unparse(self.factors[n]): self.factors[n] for n in names}
+        self.used |= {text_of(self.factors[n]): self.factors[n] for n in names}
         return vanishes(value, self.vanishing | names)

@@ -15,6 +15,7 @@ from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.independence.plan import are_not_negative, moved
 from tapegrad.transform.independence.uses import READ, UnprovedError
 from tapegrad.transform.printer import Writer
+from tapegrad.transform.syntax import text_of
 
 Pair = tuple[Element, int]  # with the place of the numbers that are written to it
 
@@ -263,7 +264,7 @@ class LoopCode:
         groups: dict[tuple[str, ...], list[Pair]] = {}
         for element, place in pairs:
             base = element.position.base if element.position is not None else ""
-            key = (element.array, base, *map(ast.unparse, element.index[:-1]))
+            key = (element.array, base, *map(text_of, element.index[:-1]))
             groups.setdefault(key, []).append((element, place))
         return list(groups.values())
 
@@ -312,7 +313,7 @@ class LoopCode:
                     terms.append(iteration.at(place - other.position.distance))
                 assert element.position is not None
                 last = f"runtime.index({target}{element.position.base})"
-                parts = [*map(ast.unparse, element.index[:-1]), last]
+                parts = [*map(text_of, element.index[:-1]), last]
                 writer(f"{element.array}[{', '.join(parts)}] += {' + '.join(terms)}")
         together = {id(e) for e, _ in neighbours}
         loops: dict[tuple[str, bool], list[tuple[Element, str, int | None]]] = {}
@@ -324,7 +325,7 @@ class LoopCode:
         for element in self.elements.found.values():
             if element.last is not None and element.array not in self.elements.added:
                 key = (element.array, element.position is not None)
-                loops.setdefault(key, []).append((element, ast.unparse(element.last), None))
+                loops.setdefault(key, []).append((element, text_of(element.last), None))
         for found in loops.values():
             needed = iteration.needed_for([element for element, _, _ in found])
             if needed is None:

@@ -10,6 +10,7 @@ from numba.core import types
 
 from tapegrad.transform.independence.uses import Facts
 from tapegrad.transform.kinds import is_array
+from tapegrad.transform.syntax import text_of
 
 MAKERS = frozenset(
     ["np.array", "np.copy", "np.empty", "np.empty_like", "np.zeros", "np.zeros_like"]
@@ -28,7 +29,7 @@ def made(array: str, value: ast.expr, ndim: int, facts: Facts) -> tuple[ast.expr
         return _product(array, value, facts)
     if not isinstance(value, ast.Call):
         return None
-    maker = ast.unparse(value.func)
+    maker = text_of(value.func)
     given = value.args[0] if value.args else None
     if isinstance(value.func, ast.Attribute) and value.func.attr == "copy" and given is None:
         maker, given = "np.copy", value.func.value
@@ -45,7 +46,7 @@ def _product(array: str, value: ast.BinOp, facts: Facts) -> tuple[ast.expr, list
     kinds = [facts.kind(n.id) if isinstance(n, ast.Name) else None for n in factors]
     if not all(is_plain_array(kind, "CF") for kind in kinds):
         return None
-    left, right = map(ast.unparse, factors)
+    left, right = map(text_of, factors)
     extents = [f"{left}.shape[0]"] * (kinds[0].ndim > 1) + [f"{right}.shape[1]"] * (
         kinds[1].ndim > 1
     )
@@ -59,9 +60,9 @@ def _elements(array: str, call: ast.Call, maker: str) -> Iterator[str]:
     """Yield the statements that set the elements of a new array."""
     if maker == "np.array":
         for place, item in _items(call.args[0]):
-            yield f"{array}[{', '.join(map(str, place))}] = {ast.unparse(item)}"
+            yield f"{array}[{', '.join(map(str, place))}] = {text_of(item)}"
     elif maker == "np.copy":
-        yield f"runtime.assign({array}, {ast.unparse(call.args[0])})"
+        yield f"runtime.assign({array}, {text_of(call.args[0])})"
     elif maker.startswith("np.zeros"):
         yield f"runtime.clear({array})"
 

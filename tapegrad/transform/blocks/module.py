@@ -42,7 +42,7 @@ from tapegrad.transform.independence.generated import Generated, copy_with
 from tapegrad.transform.independence.plan import Surroundings, index_of, plan_of
 from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.independence.uses import Effects, Facts, UnprovedError
-from tapegrad.transform.syntax import subtree
+from tapegrad.transform.syntax import subtree, text_of
 from tapegrad.transform.verifier.code import leaves
 
 # statements that take the place of loops, and statements before loops, by the ids of the loops
@@ -336,7 +336,7 @@ class Module:
 
     def _vector_function(self, node: ast.Call) -> str:
         """Return what takes the place of a function of numbers, "" for nothing."""
-        text = ast.unparse(node.func)
+        text = text_of(node.func)
         module, _, name = text.rpartition(".")
         if text in RUNTIME or text in ("abs", "min", "max"):
             return text
@@ -396,7 +396,7 @@ def _outermost(loops: list[ast.stmt], names: set[str]) -> ast.stmt:
 
 
 def _is_range(node: ast.expr) -> bool:
-    if not isinstance(node, ast.Call) or ast.unparse(node.func) != "range":
+    if not isinstance(node, ast.Call) or text_of(node.func) != "range":
         return False
     bounds = [part.value for part in node.args if isinstance(part, ast.Constant)]
     if len(bounds) < len(node.args):

@@ -24,7 +24,7 @@ from tapegrad.transform.frontend.liveness import assigned, live
 from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.independence.uses import Facts
 from tapegrad.transform.kinds import is_array
-from tapegrad.transform.syntax import subtree
+from tapegrad.transform.syntax import subtree, text_of
 from tapegrad.transform.verifier.memory import SHAPE
 
 _EXPONENTS = (types.float64, types.int64)
@@ -105,7 +105,7 @@ def _in_block(block: list[ast.stmt], facts: Facts) -> Iterator[OuterPower]:
         columns = _range(inner)
         if columns is None or not isinstance(inner, ast.For):
             continue
-        index = [ast.unparse(outer.target), ast.unparse(inner.target)]
+        index = [text_of(outer.target), text_of(inner.target)]
         names = _powers(inner.body, index)
         if names is None or {rows, columns} & {*assigned([outer])}:
             continue
@@ -118,9 +118,9 @@ def _range(loop: ast.stmt) -> str | None:
     """Return how often a loop over 0, 1, 2, ... runs: a name or a number."""
     if not isinstance(loop, ast.For) or loop.orelse or not isinstance(loop.iter, ast.Call):
         return None
-    is_plain = ast.unparse(loop.iter.func) == "range" and len(loop.iter.args) == 1
+    is_plain = text_of(loop.iter.func) == "range" and len(loop.iter.args) == 1
     stop = loop.iter.args[0] if is_plain else None
-    return ast.unparse(stop) if isinstance(stop, (ast.Name, ast.Constant)) else None
+    return text_of(stop) if isinstance(stop, (ast.Name, ast.Constant)) else None
 
 
 def _powers(body: list[ast.stmt], index: list[str]) -> list[Element] | None:
@@ -149,7 +149,7 @@ def _element(value: ast.expr | None, *indices: list[str]) -> Element | None:
     if not isinstance(value, ast.Subscript) or not isinstance(value.value, ast.Name):
         return None
     parts = value.slice.elts if isinstance(value.slice, ast.Tuple) else [value.slice]
-    index = [*map(ast.unparse, parts)]
+    index = [*map(text_of, parts)]
     return Element(value.value.id, index) if index in indices else None
 
 
@@ -175,7 +175,7 @@ def _is_new(before: list[ast.stmt], array: str) -> bool:
     for node in reversed(before):
         if array in assigned([node]):
             value = node.value if isinstance(node, ast.Assign) else None
-            return isinstance(value, ast.Call) and ast.unparse(value.func) in MAKERS
+            return isinstance(value, ast.Call) and text_of(value.func) in MAKERS
         if _shares(node, array):
             return False
     return False

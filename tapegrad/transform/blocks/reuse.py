@@ -31,7 +31,7 @@ from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.independence.uses import Facts
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.printer import is_parallel
-from tapegrad.transform.syntax import may_leave, subtree
+from tapegrad.transform.syntax import may_leave, subtree, text_of
 from tapegrad.transform.verifier.code import leaves
 
 _WITHOUT_DATA = tuple(f"np.{name}" for name in facts.MADE & facts.OF_SHAPES)
@@ -80,7 +80,7 @@ def reuse_arrays(
             continue
         needed = after[id(site.statement)] | used(site.statement)
         number = taken.two() if is_carried else taken.one(_Array(names, needed))
-        shape = ast.unparse(site.shape)
+        shape = text_of(site.shape)
         site.statement.value = _expression(f"runtime.scratch({places}, {number}, {shape})")
         at = next(k for k, node in enumerate(site.block) if node is site.statement)
         site.block[at + 1 : at + 1] = map(_statement, site.elements)
@@ -137,7 +137,7 @@ class _Places:
 def _make_late(site: _Site) -> None:
     """Move a statement that makes an array to its first use: others may have its place before."""
     maker, block = site.statement, site.block
-    if not isinstance(maker.value, ast.Call) or ast.unparse(maker.value.func) not in _WITHOUT_DATA:
+    if not isinstance(maker.value, ast.Call) or text_of(maker.value.func) not in _WITHOUT_DATA:
         return
     start = end = next(k for k, node in enumerate(block) if node is maker)
     shape = used(maker.value)
@@ -176,7 +176,7 @@ def _give_back(tree: ast.FunctionDef, call: str, facts: Facts, fresh: Callable[[
                 value = end.value
                 if value is not None and not all(map(_is_plain, leaves(value))):
                     result = fresh("results")
-                    before.insert(0, _statement(f"{result} = {ast.unparse(value)}"))
+                    before.insert(0, _statement(f"{result} = {text_of(value)}"))
                     end.value = ast.Name(result, ast.Load())
             elif any(is_array(facts.kind(n.id)) for n in subtree(end) if isinstance(n, ast.Name)):
                 continue  # the message is computed from it
@@ -211,6 +211,6 @@ def _sites(body: list[ast.stmt], loops: list[Any], facts: Facts) -> Iterator[_Si
         kind = facts.kind(target.id) if isinstance(target, ast.Name) else None
         if not is_plain_array(kind) or isinstance(value, ast.Name):
             continue
-        found = made(ast.unparse(target), value, kind.ndim, facts)
+        found = made(text_of(target), value, kind.ndim, facts)
         if found is not None:
             yield _Site(body, node, loops[-1], len(loops) == 1, *found)

@@ -21,7 +21,7 @@ from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.independence.generated import Generated
 from tapegrad.transform.independence.plan import known_offsets, moved, offset_of, range_of
 from tapegrad.transform.independence.sums import assignments, blocks_of
-from tapegrad.transform.syntax import subtree
+from tapegrad.transform.syntax import subtree, text_of
 
 Key = tuple[Any, str, frozenset[str]]  # what forward and reverse loops have in common
 Kept = dict[str, tuple[str, tuple[str, ...], int]]  # array, other indices and offset of each row
@@ -104,7 +104,7 @@ def _row_of(node: ast.stmt) -> tuple[str, str] | None:
     if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
         return None
     call = node.value
-    if isinstance(call, ast.Call) and ast.unparse(call.func) == "runtime.row":
+    if isinstance(call, ast.Call) and text_of(call.func) == "runtime.row":
         length = call.args[2]
         return (node.targets[0].id, length.id) if isinstance(length, ast.Name) else None
     return None
@@ -114,13 +114,13 @@ def _is_known(body: list[ast.stmt], first: int) -> bool:
     """Whether the statements before rows are those that make room for them, or go back to them."""
     node = body[first - 1]
     if isinstance(node, ast.If):
-        return ".size" in ast.unparse(node.test) and isinstance(body[first - 2], ast.Assign)
+        return ".size" in text_of(node.test) and isinstance(body[first - 2], ast.Assign)
     is_back = isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Sub)
-    return is_back and ast.unparse(node.target) == "top"
+    return is_back and text_of(node.target) == "top"
 
 
 def _target(loop: ast.For) -> str:
-    return ast.unparse(loop.target)
+    return text_of(loop.target)
 
 
 def _kept(rows: Rows, tree: ast.FunctionDef, raises: bool) -> Kept:
@@ -153,7 +153,7 @@ def _kept(rows: Rows, tree: ast.FunctionDef, raises: bool) -> Kept:
         if name not in rows.names:
             continue
         assert isinstance(node, ast.Assign)
-        source = values.get(ast.unparse(node.value), [])
+        source = values.get(text_of(node.value), [])
         if len(source) != 1 or not isinstance(source[0], ast.Subscript):
             continue
         array = source[0].value
@@ -170,7 +170,7 @@ def _kept(rows: Rows, tree: ast.FunctionDef, raises: bool) -> Kept:
             other for other in written - set(rows.names) if not _is_new(other, array.id, rows)
         }
         if not any(sharing.may_share(array.id, other) for other in others):
-            found[name] = array.id, tuple(map(ast.unparse, parts[:-1])), offset
+            found[name] = array.id, tuple(map(text_of, parts[:-1])), offset
     return found
 
 
@@ -180,15 +180,15 @@ def _is_new(name: str, array: str, rows: Rows) -> bool:
         return False
     for node in reversed(rows.block[: rows.loop]):
         names = assigned([node])
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name:
-            return isinstance(node.value, ast.Call) and ast.unparse(node.value.func) in MAKERS
+        if isinstance(node, ast.Assign) and text_of(node.targets[0]) == name:
+            return isinstance(node.value, ast.Call) and text_of(node.value.func) in MAKERS
         if name in names or array in names:
             break
     return False
 
 
 def _may_write(node: ast.Call) -> bool:
-    module, _, name = ast.unparse(node.func).rpartition(".")
+    module, _, name = text_of(node.func).rpartition(".")
     is_builtin = not module and name in ("abs", "bool", "float", "int", "len", "max", "min")
     return not is_builtin and module not in ("np", "math", "runtime", "scalar_ops")
 
@@ -197,7 +197,7 @@ def _row_in(node: ast.stmt, place: str) -> str:
     """Return the row whose place for an iteration a statement fills, "" for other statements."""
     if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
         target = node.targets[0]
-        if isinstance(target.value, ast.Name) and ast.unparse(target.slice) == place:
+        if isinstance(target.value, ast.Name) and text_of(target.slice) == place:
             return target.value.id
     return ""
 
@@ -274,8 +274,8 @@ def drop_rows(rows: Rows, names: Collection[str]) -> None:
     gone = block[rows.first - 1 - is_forward : rows.loop]
     if is_forward:  # top becomes what was reserved
         assert isinstance(gone[0], ast.Assign)
-        end = f"top = {ast.unparse(gone[0].targets[0])}"
-        gone += [node for node in block[rows.loop + 1 :] if ast.unparse(node) == end][:1]
+        end = f"top = {text_of(gone[0].targets[0])}"
+        gone += [node for node in block[rows.loop + 1 :] if text_of(node) == end][:1]
     block[:] = [node for node in block if not any(node is part for part in gone)]
 
 
@@ -288,5 +288,5 @@ def _place(count: int, trips: str, more: int) -> str:
 def _filled(node: ast.stmt) -> str:
     """Return the array of which a statement sets an element, "" for other statements."""
     if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
-        return ast.unparse(node.targets[0].value)
+        return text_of(node.targets[0].value)
     return ""

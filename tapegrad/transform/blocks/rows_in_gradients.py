@@ -23,7 +23,7 @@ from tapegrad.transform.blocks.extents import Extents
 from tapegrad.transform.blocks.making import is_plain_array
 from tapegrad.transform.blocks.unread_zeros import Nest, index_of, nest_of
 from tapegrad.transform.independence.uses import Facts
-from tapegrad.transform.syntax import subtree
+from tapegrad.transform.syntax import subtree, text_of
 
 
 def keep_rows_in_gradients(tree: ast.FunctionDef, facts: Facts) -> bool:
@@ -91,7 +91,7 @@ class _Sharing:
         ]
         for inner in nest.body[: stores[0] if stores else 0]:
             if isinstance(inner, ast.Assign) and isinstance(inner.value, ast.Subscript):
-                row = ast.unparse(inner.value.value)
+                row = text_of(inner.value.value)
                 is_alone = _count(self.body[later], row) == 1
                 if is_alone and index_of(inner.value, row) == nest.targets:
                     if self.replace(row, array, (place, later), nest.extents):
@@ -115,15 +115,15 @@ class _Sharing:
         makers = [
             (at, node)
             for at, node in enumerate(self.body)
-            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == row
+            if isinstance(node, ast.Assign) and text_of(node.targets[0]) == row
         ]
         if len(makers) != 2 or not places[0] < makers[0][0] < makers[1][0] < places[1]:
             return False
         for _, node in makers:
             call = node.value
-            if not isinstance(call, ast.Call) or ast.unparse(call.func) != "runtime.row":
+            if not isinstance(call, ast.Call) or text_of(call.func) != "runtime.row":
                 return False
-            trips = ast.unparse(call.args[2])
+            trips = text_of(call.args[2])
             if self.extents.known((trips,)) != self.extents.known(extents):
                 return False
         between = self.body[makers[0][0] + 1 : makers[1][0]]

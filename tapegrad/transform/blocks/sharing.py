@@ -6,7 +6,7 @@ import ast
 
 from tapegrad.transform import facts
 from tapegrad.transform.frontend.liveness import assigned
-from tapegrad.transform.syntax import subtree
+from tapegrad.transform.syntax import subtree, text_of
 from tapegrad.transform.verifier.code import paired
 
 _NEW = frozenset(f"np.{name}" for name in facts.MADE)
@@ -31,7 +31,7 @@ class Sharing:
         for target, value in pairs:
             if isinstance(target, ast.Name):
                 made.setdefault(target.id, []).append(value)
-            elif ast.unparse(value).startswith(_KEPT) and isinstance(target, ast.Tuple):
+            elif text_of(value).startswith(_KEPT) and isinstance(target, ast.Tuple):
                 array, _ = target.elts
                 assert isinstance(array, ast.Name)
                 made.setdefault(array.id, []).append(value)
@@ -39,7 +39,7 @@ class Sharing:
                 for name in assigned([ast.Assign([target], value)]):
                     made.setdefault(name, []).append(ast.Constant(None))
         self._rows = {
-            name for name, values in made.items() if ast.unparse(values[0]).startswith(_PARTS)
+            name for name, values in made.items() if text_of(values[0]).startswith(_PARTS)
         }
         for name in made:  # so far
             self._origins.setdefault(name, set())
@@ -75,7 +75,7 @@ class Sharing:
 
 def _is_new(call: ast.Call) -> bool:
     """Whether a call makes an array."""
-    name = ast.unparse(call.func)
+    name = text_of(call.func)
     is_copy = isinstance(call.func, ast.Attribute) and call.func.attr == "copy"
     is_product = name == "np.dot" and len(call.args) == 2 and not call.keywords
     return is_copy or is_product or name in _NEW

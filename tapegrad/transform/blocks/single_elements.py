@@ -29,7 +29,7 @@ from tapegrad.transform.frontend.source import MATTERS
 from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.independence.uses import Facts
 from tapegrad.transform.ir import replace_names
-from tapegrad.transform.syntax import subtree
+from tapegrad.transform.syntax import subtree, text_of
 
 _JUMPS = (ast.Break, ast.Continue, ast.Return, ast.Raise)
 
@@ -62,7 +62,7 @@ class _Pair:
         if self.index is None:
             assert isinstance(node, ast.Expr)
             assert isinstance(node.value, ast.Call)
-            text = ", ".join(map(ast.unparse, node.value.args))
+            text = ", ".join(map(text_of, node.value.args))
             found = f"{first}, {end} = arrays.add_to_extremes_of_vector({text})"
             self.body[self.place : self.place + 1] = ast.parse(found).body
         else:
@@ -134,8 +134,8 @@ def _added_to(node: ast.stmt) -> tuple[str, str | None] | None:
         if isinstance(array, ast.Name) and isinstance(index, ast.Name):
             return array.id, index.id
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-        if ast.unparse(node.value.func) == EXTREMES:
-            return ast.unparse(node.value.args[1]), None
+        if text_of(node.value.func) == EXTREMES:
+            return text_of(node.value.args[1]), None
     return None
 
 
@@ -161,7 +161,7 @@ class _Iteration:
 
     def __init__(self, loop: ast.For, array: str) -> None:
         self.array = array
-        self.element = f"{array}[{ast.unparse(loop.target)}]"
+        self.element = f"{array}[{text_of(loop.target)}]"
         self.leaves_zero = False
         self.vanishing: set[str] = set()
         self.results = {
@@ -170,7 +170,7 @@ class _Iteration:
             if isinstance(part, ast.Assign)
             for name in assigned([part])
         }
-        is_fixed = ast.unparse(loop.target) not in assigned(loop.body)
+        is_fixed = text_of(loop.target) not in assigned(loop.body)
         self.needs_element = is_fixed and all(map(self.statement, loop.body))
 
     def statement(self, node: ast.stmt) -> bool:
@@ -183,12 +183,12 @@ class _Iteration:
         if not isinstance(node, ast.Assign):
             return isinstance(node, ast.Pass)
         target, value = node.targets[0], node.value
-        if ast.unparse(target) == self.element and ast.unparse(value) == "0.0":
+        if text_of(target) == self.element and text_of(value) == "0.0":
             self.leaves_zero = True
             return True
         if not isinstance(target, ast.Name):
             return False
-        if ast.unparse(value) == self.element or vanishes(value, self.vanishing):
+        if text_of(value) == self.element or vanishes(value, self.vanishing):
             self.vanishing.add(target.id)
             return True
         return is_pure(value) and not names_read(value).keys() & {self.array, *self.vanishing}
@@ -202,9 +202,9 @@ class _Iteration:
             for part in subtree(ast.Module(node.body, []))
             if isinstance(part, ast.Subscript)
             and isinstance(part.ctx, ast.Load)
-            and ast.unparse(part) == self.element
+            and text_of(part) == self.element
         ]
-        return ast.unparse(node.test) in tests and not node.orelse and len(elements) == uses
+        return text_of(node.test) in tests and not node.orelse and len(elements) == uses
 
 
 class _Values:
@@ -220,7 +220,7 @@ class _Values:
         self.texts: dict[str, list[str]] = {}  # of all that is assigned to names
         for node in subtree(tree):
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                self.texts.setdefault(node.targets[0].id, []).append(ast.unparse(node.value))
+                self.texts.setdefault(node.targets[0].id, []).append(text_of(node.value))
             elif isinstance(node, ast.stmt) and not isinstance(node, ast.FunctionDef):
                 own = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
                 for name in assigned([ast.Expr(part) for part in own]):
@@ -232,7 +232,7 @@ class _Values:
         if len(self.texts.get(pair.array, ())) != 1:
             return False
         for place, node in enumerate(pair.body[: pair.place]):
-            if ast.unparse(node) == made:
+            if text_of(node) == made:
                 between = pair.body[place : pair.body.index(pair.loop)]
                 return not names_read(pair.loop.iter).keys() & set(assigned(between))
         return False
@@ -251,7 +251,7 @@ class _Values:
             if value is None:
                 return None
             found[name] = f"({value})"
-        return ast.unparse(replace_names(tree, found))
+        return text_of(replace_names(tree, found))
 
     def value(self, name: str) -> str | None:
         """Return what a name that is assigned always is, None if it may change."""

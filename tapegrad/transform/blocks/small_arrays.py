@@ -17,7 +17,7 @@ from tapegrad.transform.frontend.liveness import live, used
 from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.independence.uses import Facts
 from tapegrad.transform.printer import is_parallel
-from tapegrad.transform.syntax import subtree
+from tapegrad.transform.syntax import subtree, text_of
 
 MOST_ELEMENTS = 16
 _SIZED = ("np.zeros", "np.empty", "range")
@@ -28,7 +28,7 @@ Place = tuple[list[ast.stmt], ast.Assign]  # a statement, and its block
 def write_extents(tree: ast.FunctionDef, facts: Facts) -> None:
     """Write constant extents as numbers where arrays are made, and in ranges."""
     for node in subtree(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in _SIZED:
+        if isinstance(node, ast.Call) and text_of(node.func) in _SIZED:
             node.args = [_Numbers(facts).visit(argument) for argument in node.args]
 
 
@@ -112,7 +112,7 @@ class _Stack:
 
     def elements(self, node: ast.Assign) -> list[str] | None:
         """Return the statements that set the elements of a new array, None for other values."""
-        name = ast.unparse(node.targets[0])
+        name = text_of(node.targets[0])
         found = made(name, node.value, self.facts.kind(name).ndim, self.facts)
         return None if found is None or name in used(node.value) else found[1]
 
@@ -160,7 +160,7 @@ class _Stack:
                 if used(node.value) & names:
                     return True
             elif isinstance(node, ast.Call):
-                module = ast.unparse(node.func).partition(".")[0]
+                module = text_of(node.func).partition(".")[0]
                 given = [*node.args, *(keyword.value for keyword in node.keywords)]
                 if module not in ("np", "math") and any(used(part) & names for part in given):
                     return True

@@ -29,7 +29,7 @@ from tapegrad.transform.blocks.making import MAKERS, is_plain_array
 from tapegrad.transform.blocks.rows import Rows, drop_rows, loops_with_rows
 from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.independence.uses import READING, Facts
-from tapegrad.transform.syntax import subtree
+from tapegrad.transform.syntax import subtree, text_of
 from tapegrad.transform.verifier.memory import SHAPE, added_to
 
 Index = tuple[str, ...]
@@ -49,7 +49,7 @@ def read_stored_rows(tree: ast.FunctionDef, facts: Facts, flow: Flow) -> bool:
     """
     pairs: dict[tuple[str, ...], list[Rows]] = {}
     for rows in loops_with_rows(tree.body):
-        pairs.setdefault((ast.unparse(rows.statement.target), *rows.names), []).append(rows)
+        pairs.setdefault((text_of(rows.statement.target), *rows.names), []).append(rows)
     search = _Search(tree, facts, flow)
     found = []
     for pair in pairs.values():
@@ -91,17 +91,17 @@ class _Search:
             return None
         (fill,) = filling
         assert isinstance(fill, ast.Assign)
-        value = ast.unparse(fill.value)
+        value = text_of(fill.value)
         if self.facts.kind(value) != types.float64 or _assigned(self.loop)[value] != 1:
             return None
         for store in self.loop.body:
             if store is not fill and isinstance(store, ast.Assign):
                 target = store.targets[0]
-                if isinstance(target, ast.Subscript) and ast.unparse(store.value) == value:
+                if isinstance(target, ast.Subscript) and text_of(store.value) == value:
                     index = _parts(target)
                     if not self.is_between(value, fill, store) and self.is_own(index):
-                        if self.holds(ast.unparse(target.value)):
-                            return ast.unparse(target.value), index
+                        if self.holds(text_of(target.value)):
+                            return text_of(target.value), index
         return None
 
     def is_between(self, value: str, *both: ast.stmt) -> bool:
@@ -115,7 +115,7 @@ class _Search:
         for loops in self.around:
             if not all(isinstance(loop, ast.For) for loop in loops):
                 return False
-            names = [ast.unparse(loop.target) for loop in loops if isinstance(loop, ast.For)]
+            names = [text_of(loop.target) for loop in loops if isinstance(loop, ast.For)]
             if any(_assigned(loops[0])[name] != 1 for name in names):
                 return False
             targets.append(names)
@@ -132,7 +132,7 @@ class _Search:
         if len(makers) != 1 or not isinstance(call := makers[0].value, ast.Call):
             return False
         return (
-            ast.unparse(call.func) in MAKERS
+            text_of(call.func) in MAKERS
             and self.flow.reached([array]) == {array}
             and self.is_only_read(array)
         )
@@ -153,7 +153,7 @@ class _Search:
         """Whether an expression is one element of an array, and no view."""
         parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         is_view = any(isinstance(part, ast.Slice) for part in parts)
-        return not is_view and len(parts) == self.facts.kind(ast.unparse(node.value)).ndim
+        return not is_view and len(parts) == self.facts.kind(text_of(node.value)).ndim
 
 
 def _loops_around(
@@ -171,7 +171,7 @@ def _loops_around(
 
 def _only_read(call: ast.Call) -> Iterator[ast.expr]:
     """Yield the arguments of a call that it reads and that its result does not share."""
-    module, _, name = ast.unparse(call.func).rpartition(".")
+    module, _, name = text_of(call.func).rpartition(".")
     if call.keywords:
         return
     if module == "arrays" and "_vjp_" in name:
@@ -187,8 +187,8 @@ def _only_read(call: ast.Call) -> Iterator[ast.expr]:
 def _read(backward: Rows, stored: dict[str, tuple[str, Index]]) -> None:
     """Let a reverse loop read values from arrays."""
     for node in subtree(backward.statement):
-        if isinstance(node, ast.Subscript) and ast.unparse(node.value) in stored:
-            array, index = stored[ast.unparse(node.value)]
+        if isinstance(node, ast.Subscript) and text_of(node.value) in stored:
+            array, index = stored[text_of(node.value)]
             made = ast.parse(f"{array}[{', '.join(index)}]", mode="eval").body
             assert isinstance(made, ast.Subscript)
             node.value, node.slice = made.value, made.slice
@@ -197,17 +197,17 @@ def _read(backward: Rows, stored: dict[str, tuple[str, Index]]) -> None:
 def _stored_in(node: ast.stmt) -> str:
     """Return the array of which a statement sets an element, "" for other statements."""
     target = node.targets[0] if isinstance(node, ast.Assign) else None
-    return ast.unparse(target.value) if isinstance(target, ast.Subscript) else ""
+    return text_of(target.value) if isinstance(target, ast.Subscript) else ""
 
 
 def _parts(node: ast.Subscript) -> Index:
     parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-    return tuple(map(ast.unparse, parts))
+    return tuple(map(text_of, parts))
 
 
 def _name(node: ast.stmt) -> str:
     """Return the name that a statement assigns, "" for other statements."""
-    return ast.unparse(node.targets[0]) if isinstance(node, ast.Assign) else ""
+    return text_of(node.targets[0]) if isinstance(node, ast.Assign) else ""
 
 
 def _assigned(node: ast.AST) -> Counter[str]:

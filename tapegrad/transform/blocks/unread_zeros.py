@@ -27,7 +27,7 @@ from tapegrad.transform.frontend.source import MATTERS
 from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.independence.uses import Facts
 from tapegrad.transform.kinds import is_array
-from tapegrad.transform.syntax import may_leave, subtree
+from tapegrad.transform.syntax import may_leave, subtree, text_of
 from tapegrad.transform.verifier.memory import SHAPE
 
 
@@ -91,9 +91,9 @@ class Nest:
         last = self.targets[-1]
         moved = {text: k for k in (1, 2) for text in (f"{last} + {k}", f"{k} + {last}")}
         for node in self.body:
-            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == index[-1]:
+            if isinstance(node, ast.Assign) and text_of(node.targets[0]) == index[-1]:
                 if index[:-1] == self.targets[:-1]:
-                    return moved.get(ast.unparse(node.value))
+                    return moved.get(text_of(node.value))
         return None
 
 
@@ -191,7 +191,7 @@ class _Removal:
         for at, inner in enumerate(nest.body):
             is_sum = isinstance(inner, ast.AugAssign) and isinstance(inner.op, ast.Add)
             if is_sum and index_of(inner.target, site.array) == nest.targets:
-                text = f"{ast.unparse(inner.target)} = {ast.unparse(inner.value)}"
+                text = f"{text_of(inner.target)} = {text_of(inner.value)}"
                 nest.body[at] = ast.parse(text).body[0]
                 if test is not None:
                     part = f"{site.array}[{', '.join(outer)}]" if outer else site.array
@@ -199,7 +199,7 @@ class _Removal:
                 if not is_whole:
                     rest = f"runtime.clear_from({site.array}, {nest.extents[0]})"
                     site.block[place:place] = ast.parse(rest).body
-                maker = ast.unparse(site.call.func).replace("zeros", "empty")
+                maker = text_of(site.call.func).replace("zeros", "empty")
                 site.call.func = ast.parse(maker, mode="eval").body
                 return True
         return False
@@ -274,9 +274,9 @@ def guarded_nest_of(node: ast.stmt) -> tuple[Nest | None, ast.If | None, Index]:
     last = body[-1]
     if not isinstance(last, ast.If) or not isinstance(last.test, ast.Call):
         return None, None, ()
-    if not all(ast.unparse(other).startswith("runtime.clear(") for other in last.orelse):
+    if not all(text_of(other).startswith("runtime.clear(") for other in last.orelse):
         return None, None, ()
-    if ast.unparse(last.test.func) != MATTERS or any(map(blocks_of, body[:-1])):
+    if text_of(last.test.func) != MATTERS or any(map(blocks_of, body[:-1])):
         return None, None, ()
     inner_targets, inner_extents, inner = _loops(last.body)
     own = [*body[:-1], *inner]
@@ -312,9 +312,9 @@ def _nest(
 
 def extent_of(node: ast.expr) -> str | None:
     """Return the extent that a range goes through, upwards or downwards; None for others."""
-    if not isinstance(node, ast.Call) or ast.unparse(node.func) != "range":
+    if not isinstance(node, ast.Call) or text_of(node.func) != "range":
         return None
-    arguments = list(map(ast.unparse, node.args))
+    arguments = list(map(text_of, node.args))
     if len(arguments) == 3 and arguments[1:] == ["-1", "-1"]:
         if arguments[0].isdigit():
             return str(int(arguments[0]) + 1)
@@ -325,17 +325,17 @@ def extent_of(node: ast.expr) -> str | None:
 
 def index_of(node: ast.expr, array: str) -> Index | None:
     """Return the indices of an element of an array, None for other expressions."""
-    if not isinstance(node, ast.Subscript) or ast.unparse(node.value) != array:
+    if not isinstance(node, ast.Subscript) or text_of(node.value) != array:
         return None
     parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     if any(isinstance(part, ast.Slice) for part in parts):
         return None
-    return tuple(map(ast.unparse, parts))
+    return tuple(map(text_of, parts))
 
 
 def _zero(node: ast.stmt, array: str) -> Index | None:
     """Return the indices of the element that a statement sets to 0, None for others."""
-    if not isinstance(node, ast.Assign) or ast.unparse(node.value) != "0.0":
+    if not isinstance(node, ast.Assign) or text_of(node.value) != "0.0":
         return None
     return index_of(node.targets[0], array)
 

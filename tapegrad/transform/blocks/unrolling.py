@@ -8,7 +8,7 @@ import copy
 from tapegrad.transform.frontend.liveness import assigned, live_after, used
 from tapegrad.transform.independence.sums import needed
 from tapegrad.transform.ir import take
-from tapegrad.transform.syntax import subtree
+from tapegrad.transform.syntax import subtree, text_of
 
 MOST_TRIPS = 4
 MOST_STATEMENTS = 40
@@ -49,10 +49,10 @@ def _is_short(node: ast.stmt) -> bool:
 def _trips(node: ast.For) -> range | None:
     """Return the constant range of a loop, None if it has none."""
     call = node.iter
-    if not isinstance(call, ast.Call) or ast.unparse(call.func) != "range":
+    if not isinstance(call, ast.Call) or text_of(call.func) != "range":
         return None
     try:
-        return range(*map(int, map(ast.unparse, call.args)))
+        return range(*map(int, map(text_of, call.args)))
     except ValueError:
         return None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 
 from tapegrad.transform.independence.sums import blocks_of
-from tapegrad.transform.syntax import subtree
+from tapegrad.transform.syntax import subtree, text_of
 
 
 def drop_unused_tape(tree: ast.FunctionDef) -> None:
@@ -17,7 +17,7 @@ def drop_unused_tape(tree: ast.FunctionDef) -> None:
     taken = [node for node in tree.body if _is_call(node, "runtime.take_tape")]
     if len(taken) != 1 or not isinstance(taken[0], ast.Assign):
         return
-    tape = ast.unparse(taken[0].targets[0])
+    tape = text_of(taken[0].targets[0])
     statements = [node for node in subtree(tree) if isinstance(node, ast.stmt)]
     removed = [node for node in statements if _is_care(node)]
     if _count(tree, tape) == sum(_count(node, tape) for node in removed):
@@ -36,7 +36,7 @@ def _is_care(node: ast.stmt) -> bool:
 
 def _is_call(node: ast.stmt, function: str) -> bool:
     call = node.value if isinstance(node, (ast.Assign, ast.Expr)) else None
-    return isinstance(call, ast.Call) and ast.unparse(call.func) == function
+    return isinstance(call, ast.Call) and text_of(call.func) == function
 
 
 def _count(tree: ast.AST, name: str) -> int:

@@ -22,7 +22,7 @@ from tapegrad.transform.frontend.liveness import assigned, live
 from tapegrad.transform.frontend.source import MATTERS
 from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.independence.uses import Facts
-from tapegrad.transform.syntax import subtree
+from tapegrad.transform.syntax import subtree, text_of
 
 PRODUCT = "runtime.product"
 EXTREMES = "arrays.max_vjp_x"  # adds to the cotangents of those elements that are the extreme
@@ -56,7 +56,7 @@ class _Selections(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
-        if ast.unparse(node.func) == PRODUCT:
+        if text_of(node.func) == PRODUCT:
             return self.selection(*node.args) or node
         return node
 
@@ -113,7 +113,7 @@ def _depends_on_one(loop: ast.For) -> bool:
         isinstance(guard, ast.If)
         and not guard.orelse
         and isinstance(guard.test, ast.Call)
-        and ast.unparse(guard.test.func) == MATTERS
+        and text_of(guard.test.func) == MATTERS
     )
 
 
@@ -136,16 +136,16 @@ def _gathered(tree: ast.FunctionDef) -> set[str]:
     for node in subtree(tree):
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             value = node.value
-            called = ast.unparse(value.func) if isinstance(value, ast.Call) else ""
+            called = text_of(value.func) if isinstance(value, ast.Call) else ""
             if isinstance(value, ast.Subscript) or called in _POSITIONS:
                 data.add(node.targets[0].id)
     found: set[str] = set()
     for node in subtree(tree):
         if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Subscript):
             if names_read(node.target.slice).keys() & data:
-                found.add(ast.unparse(node.target.value))
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) == EXTREMES:
-            found.add(ast.unparse(node.args[1]))
+                found.add(text_of(node.target.value))
+        elif isinstance(node, ast.Call) and text_of(node.func) == EXTREMES:
+            found.add(text_of(node.args[1]))
     return found
 
 
@@ -163,7 +163,7 @@ def _skip_unread(
         if isinstance(node, ast.For) and id(node) not in replaced:
             element = _depends_on_element(node, gathered, facts)
             if element is not None and not live_after[id(node)] & set(assigned([node])):
-                test = ast.parse(f"{MATTERS}({ast.unparse(element)})", mode="eval").body
+                test = ast.parse(f"{MATTERS}({text_of(element)})", mode="eval").body
                 body[place] = ast.If(test, [node], [])
                 found = True
     return found
@@ -181,7 +181,7 @@ def _depends_on_element(loop: ast.For, gathered: set[str], facts: Facts) -> ast.
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             target, value = node.targets[0], node.value
             if is_cotangent(target, facts) and isinstance(value, ast.Subscript) and not vanishing:
-                if ast.unparse(value.value) not in gathered or names_read(value).keys() & inside:
+                if text_of(value.value) not in gathered or names_read(value).keys() & inside:
                     return None
                 element = value
                 vanishing.add(target.id)
@@ -196,7 +196,7 @@ def _depends_on_element(loop: ast.For, gathered: set[str], facts: Facts) -> ast.
 
 def is_pure(node: ast.expr) -> bool:
     """Whether an expression does nothing but compute a value."""
-    calls = [ast.unparse(part.func) for part in subtree(node) if isinstance(part, ast.Call)]
+    calls = [text_of(part.func) for part in subtree(node) if isinstance(part, ast.Call)]
     return all(call.split(".")[0] in ("math", "np", "runtime", "scalar_ops") for call in calls)
 
 
@@ -311,5 +311,5 @@ def vanishes(node: ast.expr, vanishing: Collection[str]) -> bool:
         return isinstance(node.op, ast.Mult) and (left or right)
     if isinstance(node, ast.IfExp):
         return vanishes(node.body, vanishing) and vanishes(node.orelse, vanishing)
-    is_product = isinstance(node, ast.Call) and ast.unparse(node.func) == PRODUCT
+    is_product = isinstance(node, ast.Call) and text_of(node.func) == PRODUCT
     return is_product and vanishes(node.args[0], vanishing)

@@ -11,7 +11,7 @@ from collections import Counter
 from typing import Any
 
 from tapegrad.transform import facts
-from tapegrad.transform.syntax import subtree
+from tapegrad.transform.syntax import subtree, text_of
 
 _NEW = tuple(f"np.{name}" for name in facts.MADE & facts.OF_SHAPES)
 _PAIR = ["value", "dots"]
@@ -50,7 +50,7 @@ def _inner(function: ast.FunctionDef) -> str:
     for node in function.body:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
             if [n.id for n in subtree(node.targets[0]) if isinstance(n, ast.Name)] == _PAIR:
-                return ast.unparse(node.value.func)
+                return text_of(node.value.func)
     return ""
 
 
@@ -73,7 +73,7 @@ def _remove_value(function: ast.FunctionDef) -> None:
 def _only_writes(node: ast.stmt) -> str:
     """Return the array that a statement makes or writes without any other effect, or ""."""
     if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-        is_new = isinstance(node.value, ast.Call) and ast.unparse(node.value.func) in _NEW
+        is_new = isinstance(node.value, ast.Call) and text_of(node.value.func) in _NEW
         return node.targets[0].id if is_new else ""
     if isinstance(node, (ast.Assign, ast.AugAssign)):
         target = node.targets[0] if isinstance(node, ast.Assign) else node.target

@@ -30,7 +30,7 @@ from tapegrad.transform.lowering.assumptions import Equal, conditions
 from tapegrad.transform.lowering.operations import is_random
 from tapegrad.transform.printer import show
 from tapegrad.transform.rules.base import Load, Passive
-from tapegrad.transform.syntax import subtree
+from tapegrad.transform.syntax import subtree, text_of
 
 
 class Instance:
@@ -151,7 +151,7 @@ class Instance:
             if callee is not None and callee.draws_numbers(statics, (*seen, self)):
                 return True
         tree = ast.parse(print_function(self.function, "function"))
-        texts = {ast.unparse(node.func) for node in subtree(tree) if isinstance(node, ast.Call)}
+        texts = {text_of(node.func) for node in subtree(tree) if isinstance(node, ast.Call)}
         return any("random" in text or draws(statics.get(text)) for text in texts)
 
     def joined_results(self) -> list[str]:

@@ -45,6 +45,7 @@ from tapegrad.transform.kinds import copy_kind, is_array
 from tapegrad.transform.lowering import operations
 from tapegrad.transform.rules import base as rules
 from tapegrad.transform.rules.calls import Call
+from tapegrad.transform.syntax import text_of
 
 
 def cut(program: Any, instance: Instance) -> list[Instance]:
@@ -150,7 +151,7 @@ class _Cutter:
         elif len(results) == 1:
             body.append(Let(results[0].id, call, self.line, rule))
         else:
-            pattern = ast.unparse(ast.Tuple([*results], ast.Load()))
+            pattern = text_of(ast.Tuple([*results], ast.Load()))
             body.append(Let(pattern, call, self.line, rule, [n.id for n in results]))
         outer = Loop(
             number,

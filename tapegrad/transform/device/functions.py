@@ -32,7 +32,7 @@ from tapegrad.transform.frontend.source import MISSING, Source
 from tapegrad.transform.functions import stop_gradient
 from tapegrad.transform.ir import take
 from tapegrad.transform.kinds import is_array, is_dispatcher
-from tapegrad.transform.syntax import subtree
+from tapegrad.transform.syntax import subtree, text_of
 from tapegrad.transform.verifier.code import leaves
 
 TAPE = "thread_tape"
@@ -225,7 +225,7 @@ class _Callee(ast.NodeTransformer):
 
     def visit_Attribute(self, node: ast.Attribute) -> Any:
         if self.functions.has(self.lookup(node)):
-            raise self.refuse(f"it uses the function {ast.unparse(node)} as a value", node)
+            raise self.refuse(f"it uses the function {text_of(node)} as a value", node)
         self.generic_visit(node)
         return node
 
@@ -301,10 +301,10 @@ class _Callee(ast.NodeTransformer):
 
     def tape(self, target: ast.expr, called: Any, call: ast.Call) -> list[str]:
         """Return lines that take the tape, its tangents or parts of it, none for other calls."""
-        half, names = f"{TAPE}.size // 2", [ast.unparse(part) for part in leaves(target)]
+        half, names = f"{TAPE}.size // 2", [text_of(part) for part in leaves(target)]
         if id(called) not in _OF_TAPES and not self._is_growth_of_both(called):
             return []
-        given = [ast.unparse(self.visit(argument)) for argument in call.args]
+        given = [text_of(self.visit(argument)) for argument in call.args]
         if any(called is taking for taking in _TAKING):
             if self.has_tape:
                 raise self.refuse("it uses two tapes at the same time", call)
@@ -338,7 +338,7 @@ class _Callee(ast.NodeTransformer):
         value, items = "", []
         shape: tuple[int, ...] | None = None
         if maker in (np.zeros_like, np.empty_like) and given is not None:
-            shape = self.shapes.get(ast.unparse(given))
+            shape = self.shapes.get(text_of(given))
             value = "0.0" if maker is np.zeros_like else ""
         elif maker in _VALUES and given is not None:
             shape, value = self.constant_shape(given), _VALUES[maker]
@@ -356,7 +356,7 @@ class _Callee(ast.NodeTransformer):
         lines = [f"{target} = {cuda}.local.array({shape}, {numbers})"]
         if value:
             lines.append(f"{target}[{', '.join(':' * len(shape))}] = {value}")
-        texts = [ast.unparse(self.visit(item)) for item in items]
+        texts = [text_of(self.visit(item)) for item in items]
         return lines + [f"{target}[{k}] = {text}" for k, text in enumerate(texts)]
 
     def constant_shape(self, node: ast.expr) -> tuple[int, ...] | None:
@@ -373,7 +373,7 @@ class _Callee(ast.NodeTransformer):
     # -- calls --------------------------------------------------------------------------------
 
     def visit_Call(self, node: ast.Call) -> Any:
-        shown = ast.unparse(node.func)
+        shown = text_of(node.func)
         value = self.lookup(node.func)
         if value is numba.prange:
             node.func = ast.Name("range", ast.Load())
@@ -442,7 +442,7 @@ class _Entry(_Callee):
         """Return the derivative that is called with the arguments, if that is all."""
         end = self.source.tree.body[-1]
         call = end.value if isinstance(end, ast.Return) else None
-        if not isinstance(call, ast.Call) or [ast.unparse(a) for a in call.args] != self.params:
+        if not isinstance(call, ast.Call) or [text_of(a) for a in call.args] != self.params:
             return None
         value = self.lookup(call.func)
         return value if isinstance(value, Derivative) and len(self.source.tree.body) == 1 else None
@@ -451,7 +451,7 @@ class _Entry(_Callee):
         return [*map(_memory, self.buffers), *super().added()]
 
     def visit_Return(self, node: ast.Return) -> Any:
-        found = [ast.unparse(leaf) for leaf in leaves(node.value)] if node.value else []
+        found = [text_of(leaf) for leaf in leaves(node.value)] if node.value else []
         if self.returned and self.returned != found and self.buffers:
             raise self.refuse("it returns arrays in several places", node)
         self.returned = found
@@ -461,7 +461,7 @@ class _Entry(_Callee):
         return super().visit_Return(node)
 
     def array(self, target: str, maker: Any, call: ast.Call) -> list[str]:
-        like = ast.unparse(call.args[0]) if len(call.args) == 1 else ""
+        like = text_of(call.args[0]) if len(call.args) == 1 else ""
         is_given = is_array(self.kinds.get(like)) and self.assigned[like] == 1  # still the argument
         if maker is np.zeros_like and is_given and self.is_made_once(target):
             self.buffers[target] = like

@@ -26,7 +26,7 @@ from collections.abc import Callable
 
 from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.independence.sums import needed
-from tapegrad.transform.syntax import PURE, subtree
+from tapegrad.transform.syntax import PURE, subtree, text_of
 
 _MODULES = ("np", "math", "scalar_ops")
 
@@ -139,7 +139,7 @@ class Lanes:
 
     def _ends(self) -> list[ast.stmt]:
         """Return the statements that store the results."""
-        texts = [ast.unparse(result) for result in self.results]
+        texts = [text_of(result) for result in self.results]
         pairs = list(zip(self.outputs, texts, strict=True))
         if self.returns_arrays:
             return _statements([f"{out}[{self.lane}] = {text}" for out, text in pairs])
@@ -197,9 +197,9 @@ def _check_calls(tree: ast.FunctionDef) -> None:
     """Refuse calls of functions that may draw random numbers or have other effects."""
     for node in subtree(tree):
         if isinstance(node, ast.Call):
-            module, _, name = ast.unparse(node.func).rpartition(".")
+            module, _, name = text_of(node.func).rpartition(".")
             if module not in _MODULES and (module or name not in PURE):
-                raise NoLanesError(f"a call of {ast.unparse(node.func)}")
+                raise NoLanesError(f"a call of {text_of(node.func)}")
 
 
 def _is_store(node: ast.Assign) -> bool:

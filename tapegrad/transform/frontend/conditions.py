@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tapegrad.transform.syntax import subtree
+from tapegrad.transform.syntax import subtree, text_of
 
 UNDECIDED = "undecided"
 _PURE = ("isinstance", "hasattr", "len", "bool")
@@ -173,7 +173,7 @@ def constant_truth(node: ast.expr) -> bool | None:
     """Return the truth of an expression that Python's compiler folds, None for others."""
     if any(isinstance(part, (ast.Name, ast.Call)) for part in subtree(node)):
         return None
-    code = compile(ast.unparse(node), "<constant>", "eval", dont_inherit=True)
+    code = compile(text_of(node), "<constant>", "eval", dont_inherit=True)
     # the code of a constant only loads and returns it
     return bool(eval(code, {})) if len(code.co_code) <= 6 else None
 

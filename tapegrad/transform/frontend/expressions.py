@@ -20,7 +20,7 @@ from tapegrad.transform.frontend.constants import is_plain_tuple, plain
 from tapegrad.transform.frontend.inner_functions import Inlined
 from tapegrad.transform.frontend.source import MISSING, Source
 from tapegrad.transform.ir import Block, If, Let, Phi, constant, name, names_in, take
-from tapegrad.transform.syntax import subtree
+from tapegrad.transform.syntax import subtree, text_of
 
 # the value of every variable; names with a space are internal
 Env = dict[str, ast.expr]
@@ -158,7 +158,7 @@ class Expressions:
             return constant(number)
         if is_plain_tuple(value):
             return self.let_static_tuple(value)
-        return self.outside(ast.unparse(node), value)
+        return self.outside(text_of(node), value)
 
     def outside(self, text: str, value: Any) -> ast.Name:
         """Register a value from outside the function; return the name for it."""

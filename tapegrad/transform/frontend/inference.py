@@ -35,7 +35,7 @@ from tapegrad.transform.frontend.quick_types import stand_in_for
 from tapegrad.transform.frontend.untyped import refuse_untyped
 from tapegrad.transform.ir import FunctionIR
 from tapegrad.transform.printer import UNDEFINED
-from tapegrad.transform.syntax import subtree
+from tapegrad.transform.syntax import subtree, text_of
 
 
 class _Undefined(types.Type):
@@ -149,7 +149,7 @@ class _Outside(ast.NodeTransformer):
         return self._texts.get(unique, unique)
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
-        module, _, name = ast.unparse(node.func).rpartition(".")
+        module, _, name = text_of(node.func).rpartition(".")
         if module == "np" and not node.keywords:
             quick = stand_in_for(name, len(node.args))
             if quick is not None:
@@ -167,7 +167,7 @@ class _Outside(ast.NodeTransformer):
 
     def outside(self, node: ast.expr) -> ast.expr:
         """Return the unique name of an outside value, or the node unchanged."""
-        text = ast.unparse(node)
+        text = text_of(node)
         if text not in self.statics:
             return self.generic_visit(node)  # type: ignore[return-value]
         found = f"outside_{''.join(c if c.isalnum() else '_' for c in text)}"
@@ -250,7 +250,7 @@ def _refuse_callees(function: FunctionIR, said: str) -> None:
     no_result = _NO_RESULT.search(said)
     for node in subtree(function.source.tree):
         if isinstance(node, ast.Call):
-            text = ast.unparse(node.func)
+            text = text_of(node.func)
             value = function.statics.get(text)
             if (getattr(value, "__module__", None) or "").startswith("tapegrad.func."):
                 raise function.source.refuse(

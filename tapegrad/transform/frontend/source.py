@@ -16,7 +16,7 @@ from typing import Any
 
 from tapegrad.transform.deferred import runtime
 from tapegrad.transform.errors import TransformError
-from tapegrad.transform.syntax import lines_of, subtree
+from tapegrad.transform.syntax import lines_of, subtree, text_of
 
 MISSING = object()
 MATTERS = "runtime.matters"
@@ -102,7 +102,7 @@ class _Unconditional(ast.NodeTransformer):
     def visit_If(self, node: ast.If) -> Any:
         self.generic_visit(node)
         tests = node.test.values if isinstance(node.test, ast.BoolOp) else [node.test]
-        matters = [isinstance(t, ast.Call) and ast.unparse(t.func) == MATTERS for t in tests]
+        matters = [isinstance(t, ast.Call) and text_of(t.func) == MATTERS for t in tests]
         return node.body if all(matters) else node
 
 

@@ -12,7 +12,7 @@ from numba.core import types
 
 from tapegrad.transform.errors import TransformError, python_list
 from tapegrad.transform.ir import FunctionIR
-from tapegrad.transform.syntax import subtree
+from tapegrad.transform.syntax import subtree, text_of
 
 # functions that numba does not compile, and what to write in compiled functions
 _WAYS_OUT = {
@@ -74,7 +74,7 @@ def refuse_untyped(
         use = _use_as_array(source.tree, name) if isinstance(kind, types.Number) else None
         if use is not None:
             raise source.refuse(
-                f"{what} is used as an array, {ast.unparse(use)}, and got a number of type {kind}; "
+                f"{what} is used as an array, {text_of(use)}, and got a number of type {kind}; "
                 "pass an array",
                 use,
             )
@@ -101,11 +101,11 @@ def refuse_untyped(
 
 def _calls(node: ast.AST, name: str) -> bool:
     """Whether a node is the call of a function of this name, of whatever module."""
-    return isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == name
+    return isinstance(node, ast.Call) and text_of(node.func).rpartition(".")[2] == name
 
 
 def _is(node: ast.AST, text: str) -> bool:
-    return isinstance(node, (ast.Name, ast.Attribute)) and ast.unparse(node) == text
+    return isinstance(node, (ast.Name, ast.Attribute)) and text_of(node) == text
 
 
 def _use_as_array(tree: Any, name: str) -> Any:

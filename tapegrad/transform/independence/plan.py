@@ -28,7 +28,7 @@ from tapegrad.transform.independence.uses import (
     Uses,
 )
 from tapegrad.transform.kinds import is_array
-from tapegrad.transform.syntax import subtree
+from tapegrad.transform.syntax import subtree, text_of
 
 MOST_NEIGHBOURS = 8  # the largest distance of neighbours for which there are no copies
 
@@ -120,7 +120,7 @@ def plan_of(
 
 def range_of(call: ast.Call) -> tuple[str, str, str]:
     """Return the texts of the start, the end and the step of a range."""
-    given = [ast.unparse(argument) for argument in call.args]
+    given = [text_of(argument) for argument in call.args]
     start, stop, *step = given if len(given) > 1 else ["0", *given]
     return start, stop, step[0] if step else "1"
 
@@ -153,7 +153,7 @@ def parts_of_tape(function: ast.FunctionDef) -> set[str]:
     return {
         name
         for node in subtree(function)
-        if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("runtime.row(")
+        if isinstance(node, ast.Assign) and text_of(node.value).startswith("runtime.row(")
         for name in assigned([node])
     }
 
@@ -205,7 +205,7 @@ def _plan_arrays(plan: Plan, arrays: dict[str, list[Access]], facts: Facts, rows
 
 def _has_place_for_each(plan: Plan, accesses: list[Access]) -> bool:
     """Whether the loop uses a part of the tape by the number of the iteration."""
-    texts = {tuple(map(ast.unparse, access.index)) for access in accesses}
+    texts = {tuple(map(text_of, access.index)) for access in accesses}
     named = {name for access in accesses for part in access.index for name in used(part)}
     made = {*assigned(plan.loop.body), plan.target} & named
     return len(texts) == 1 and made == {index_of(plan.loop)}
@@ -265,7 +265,7 @@ def are_not_negative(plan: Plan, distance: int) -> bool:
         assert isinstance(first, ast.Assign)
         assert isinstance(first.value, ast.BinOp)
         assert isinstance(first.value.right, ast.BinOp)
-        start, step = ast.unparse(first.value.left), ast.unparse(first.value.right.right)
+        start, step = text_of(first.value.left), text_of(first.value.right.right)
     try:
         lowest = int(start) if int(step) > 0 else int(stop) + 1
     except ValueError:

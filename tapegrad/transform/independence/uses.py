@@ -22,7 +22,7 @@ from tapegrad.transform.ir import Value
 from tapegrad.transform.kinds import holds_array, is_array, is_complex
 from tapegrad.transform.printer import PARALLEL
 from tapegrad.transform.rules.array_specs import FUNCTIONS
-from tapegrad.transform.syntax import PURE, subtree
+from tapegrad.transform.syntax import PURE, subtree, text_of
 from tapegrad.transform.verifier.code import leaves
 from tapegrad.transform.verifier.memory import NUMBER_CALLS, SHAPE, SHAPE_CALLS, VIEWS, added_to
 
@@ -161,7 +161,7 @@ class Uses:
         elif isinstance(node, ast.Return):
             raise UnprovedError("it is left by a return")
         elif not isinstance(node, (ast.Pass, ast.Break, ast.Continue, ast.Raise)):
-            raise UnprovedError(f"of `{ast.unparse(node)}`")
+            raise UnprovedError(f"of `{text_of(node)}`")
 
     # -- assignments --------------------------------------------------------------------------
 
@@ -175,14 +175,14 @@ class Uses:
             elif isinstance(part, ast.Name):
                 self._bind(part.id, made.get(part.id, node.value))
             else:
-                raise UnprovedError(f"of `{ast.unparse(node)}`")
+                raise UnprovedError(f"of `{text_of(node)}`")
 
     def _bind(self, name: str, value: ast.expr) -> None:
         """Note what array a local name is a view of."""
         if self.facts.is_number(name) or name in TAPE:
             return
         if isinstance(value, ast.Call):
-            text = ast.unparse(value.func)
+            text = text_of(value.func)
             effects = self.effects_of(text) if isinstance(value.func, ast.Name) else None
             if "_jvp_" in text or (effects is not None and effects.returns_views):
                 self._unknown.add(name)
@@ -212,12 +212,12 @@ class Uses:
                 is_sum = isinstance(node.op, (ast.Add, ast.Sub))
                 self._note(self._of(target.id), ADD if is_sum else STORE)
             elif target.id not in self._fresh or target.id in self._unknown:
-                raise UnprovedError(f"of `{ast.unparse(node)}`")
+                raise UnprovedError(f"of `{text_of(node)}`")
 
     def _store(self, target: ast.Subscript, kind: str) -> None:
         self.expression(target.slice)
         if not isinstance(target.value, ast.Name):
-            raise UnprovedError(f"of `{ast.unparse(target)}`")
+            raise UnprovedError(f"of `{text_of(target)}`")
         if target.value.id == "tape":
             self.uses_tape = True
             return
@@ -267,12 +267,12 @@ class Uses:
 
     def _call(self, node: ast.Call) -> None:
         arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
-        text = ast.unparse(node.func)
+        text = text_of(node.func)
         module, _, name = text.rpartition(".")
         effects: list[str] | None = None
         if module in ("np", "math", "cmath", "operator", "np.linalg"):
             if any(k.arg == "out" for k in node.keywords):
-                raise UnprovedError(f"of `{ast.unparse(node)}`")
+                raise UnprovedError(f"of `{text_of(node)}`")
             function = getattr(np, name, None)
             is_ufunc = isinstance(function, np.ufunc) and len(node.args) <= function.nin
             count = facts.output(name)
@@ -291,7 +291,7 @@ class Uses:
             effects = [STORE, *[READ] * (len(arguments) - 1)]
         elif text == "runtime.push_array":
             # what a worker is given has no owner: a reference to it would not keep it
-            if self.may_be_view(ast.unparse(node.args[2])):
+            if self.may_be_view(text_of(node.args[2])):
                 raise UnprovedError("the reverse pass needs a view of an array")
             effects = [READ] * len(arguments)
         elif module == "runtime" or (not module and name in PURE):
@@ -339,7 +339,7 @@ class Uses:
             base = None if node.attr in SHAPE else self._view(node.value)
             return None if base is None else _some(base)
         if isinstance(node, ast.Call):
-            name = ast.unparse(node.func).rpartition(".")[2]
+            name = text_of(node.func).rpartition(".")[2]
             if name not in VIEWS:
                 return None
             inside = node.args[0] if node.args and _is_module(node.func) else node.func
@@ -348,7 +348,7 @@ class Uses:
         if isinstance(node, (ast.Tuple, ast.List, ast.IfExp)):
             for part in ast.iter_child_nodes(node):
                 if isinstance(part, ast.expr) and self._view(part) is not None:
-                    raise UnprovedError(f"of `{ast.unparse(node)}`")
+                    raise UnprovedError(f"of `{text_of(node)}`")
         return None
 
 

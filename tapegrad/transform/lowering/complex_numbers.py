@@ -43,7 +43,7 @@ from tapegrad.transform.rules.generators import ForwardCode, Lowerer, ReverseCod
 from tapegrad.transform.rules.makers import Fixed, Found, Literal
 from tapegrad.transform.rules.views import Rearrangement
 from tapegrad.transform.rules.whole import Whole
-from tapegrad.transform.syntax import subtree
+from tapegrad.transform.syntax import subtree, text_of
 
 # -- rules -----------------------------------------------------------------------------------------
 
@@ -211,7 +211,7 @@ def checked(lowering: Lowerer, expr: ast.expr, kind: Any, found: Rule) -> Rule:
     inputs = real_names([expr], lowering)
     if isinstance(found, Unknown) or _is_right(lowering, expr, kind, found, inputs):
         return found
-    what = f"{ast.unparse(expr)}, with complex numbers; write it with real and imaginary parts"
+    what = f"{text_of(expr)}, with complex numbers; write it with real and imaginary parts"
     return Unknown(inputs, what)
 
 

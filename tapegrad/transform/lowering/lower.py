@@ -49,6 +49,7 @@ from tapegrad.transform.lowering.subscripts import taken_apart
 from tapegrad.transform.rules import base as rules
 from tapegrad.transform.rules.generators import ProgramCode
 from tapegrad.transform.rules.makers import Literal
+from tapegrad.transform.syntax import text_of
 
 WHOLE = ast.Slice(None, None, None)
 
@@ -505,7 +506,7 @@ class Lowering:
         if kind is not None and isinstance(kind, types.BaseTuple) and holds_real(kind):
             structure = tuples.named(self, kind, target)
             self.parts[target] = structure
-            pattern = ast.unparse(tuples.pattern(structure))
+            pattern = text_of(tuples.pattern(structure))
             leaves = [leaf.id for leaf in structure.leaves()]
             self.block.append(Let(pattern, expr, let.line, found, leaves))
             return

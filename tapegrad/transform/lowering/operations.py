@@ -43,7 +43,7 @@ from tapegrad.transform.rules.generators import Lowerer
 from tapegrad.transform.rules.makers import Fixed, Found
 from tapegrad.transform.rules.partials import BINARY, UNARY, op_of
 from tapegrad.transform.rules.positions import PlacesType, places
-from tapegrad.transform.syntax import PURE
+from tapegrad.transform.syntax import PURE, text_of
 from tapegrad.transform.tape_memory import buffer
 
 _VIEW_ATTRIBUTES = ("T",)
@@ -257,7 +257,7 @@ def _call_rule(lowering: Lowerer, expr: ast.Call, kind: Any) -> Rule:
 
 def _what_is_called(lowering: Lowerer, function: ast.Name, callee: Any) -> str:
     """Return the description of a call without a rule."""
-    kind, shown = lowering.type_of(function), ast.unparse(lowering.call.func)
+    kind, shown = lowering.type_of(function), text_of(lowering.call.func)
     if callee is None and isinstance(kind, types.FunctionType):
         return (
             "the call of a function that is a value, chosen while the program runs (choose by if "

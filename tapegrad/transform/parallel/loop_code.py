@@ -18,7 +18,7 @@ from contextlib import nullcontext
 
 from tapegrad.transform.independence.plan import Plan
 from tapegrad.transform.printer import PARALLEL, Writer
-from tapegrad.transform.syntax import subtree
+from tapegrad.transform.syntax import subtree, text_of
 
 _RESULTS = {"pushes": ["tape", "top"], "pops": ["top"]}  # of a function for all workers
 
@@ -103,7 +103,7 @@ class LoopCode:
             place = f"{first} + {low} * {step}, {first} + {high} * {step}, {step}"
             with writer.block(f"for {self.plan.target} in range({place}):"):
                 for node in self.plan.loop.body:
-                    for line in ast.unparse(node).splitlines():
+                    for line in text_of(node).splitlines():
                         writer(line)
         if self.tape == "own":
             writer("runtime.give_tape(tape)")

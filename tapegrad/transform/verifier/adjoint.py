@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from tapegrad.transform.syntax import text_of
 from tapegrad.transform.verifier.calls import Calls, is_tape
 from tapegrad.transform.verifier.code import called, is_in, leaves, module_call, names_in, paired
 from tapegrad.transform.verifier.cotangents import TAPE
@@ -152,7 +153,7 @@ class Adjoint(Calls):
             handle = self.handle(target)
             if handle is None:
                 raise self.wrong("a store that no pass knows", node)
-            if ast.unparse(value) != "0.0":
+            if text_of(value) != "0.0":
                 raise self.wrong("a cotangent is overwritten by something else than zero", node)
             self.contents.clear(handle)
         elif isinstance(target, ast.Name):
@@ -232,7 +233,7 @@ class Adjoint(Calls):
                 raise self.wrong("a store that no pass knows", node)
             handle = handle.view(self.step(places.slice))
             self.numbers[names[0]] = self.contents.read(handle)
-            if ast.unparse(clear) == "True":
+            if text_of(clear) == "True":
                 self.contents.clear(handle)
             return
         found = self.sources(value)

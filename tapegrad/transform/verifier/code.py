@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tapegrad.transform.errors import InternalError
 from tapegrad.transform.printer import is_parallel
-from tapegrad.transform.syntax import subtree
+from tapegrad.transform.syntax import subtree, text_of
 
 _SIMPLE = (ast.Assign, ast.AugAssign, ast.Expr, ast.Return, ast.Raise, ast.Pass, ast.Break)
 _SIMPLE += (ast.Assert,)
@@ -192,9 +192,9 @@ def _row_of(statement: ast.stmt) -> tuple[str, ast.expr] | None:
     if not isinstance(value, ast.Call) or module_call(value) != ("runtime", "row"):
         return None
     tape, start, length = value.args
-    if ast.unparse(tape) != "tape" or not isinstance(length, ast.Name):
+    if text_of(tape) != "tape" or not isinstance(length, ast.Name):
         return None
-    skipped = ast.unparse(start).removeprefix("top").removeprefix(" + ")
+    skipped = text_of(start).removeprefix("top").removeprefix(" + ")
     count = skipped.removesuffix(length.id).removesuffix(" * ")
     if skipped and (not skipped.endswith(length.id) or not (count or "0").isdigit()):
         return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from tapegrad.transform.syntax import text_of
 from tapegrad.transform.verifier.code import POPS, Code, leaves, module_call, paired
 from tapegrad.transform.verifier.memory import Memory
 
@@ -41,7 +42,7 @@ def arrays_of_iterations(codes: list[Code], memory: Memory) -> dict[int, set[str
                 for leaf in leaves(target):
                     if not isinstance(leaf, ast.Name) or leaf.id not in memory.arrays:
                         continue
-                    text = ast.unparse(value)
+                    text = text_of(value)
                     if leaf is not target or isinstance(value, ast.Name):
                         lost.add(memory.of(leaf.id))
                     elif leaf.id not in made and not memory.shared(value):

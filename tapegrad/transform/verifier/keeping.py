@@ -7,6 +7,7 @@ import builtins
 import re
 from typing import Any
 
+from tapegrad.transform.syntax import text_of
 from tapegrad.transform.verifier import tape as of_tape
 from tapegrad.transform.verifier.code import (
     POPS,
@@ -182,7 +183,7 @@ class Keeping(Numbering):
 
     def is_of_tape(self, node: ast.AST) -> bool:
         """Whether code uses the tape."""
-        if isinstance(node, ast.Assign) and ast.unparse(node) == "tape = runtime.take_tape()":
+        if isinstance(node, ast.Assign) and text_of(node) == "tape = runtime.take_tape()":
             self.has_tape = True
         if not self.has_tape:
             return False
@@ -193,7 +194,7 @@ class Keeping(Numbering):
         )
 
     def tape_statement(self, node: ast.stmt) -> None:
-        text = ast.unparse(node)
+        text = text_of(node)
         if text in ("tape = runtime.take_tape()", "top = 0"):
             if self.tape.items:
                 raise self.wrong("the tape is taken where values are on it", node)
@@ -222,7 +223,7 @@ class Keeping(Numbering):
                 if target.id == "top" and isinstance(value, ast.Name):
                     self.claim(node, value.id)
                     return
-                if isinstance(value, ast.BinOp) and ast.unparse(value.left) == "top":
+                if isinstance(value, ast.BinOp) and text_of(value.left) == "top":
                     count, length = of_tape.rows_of(value.right)
                     if length is not None:
                         self.tape.reserved[target.id] = (count, self.value(length), False)
@@ -234,9 +235,9 @@ class Keeping(Numbering):
 
     def make_room(self, node: ast.If) -> None:
         """Note that the tape is made large enough."""
-        text = ast.unparse(node.test)
+        text = text_of(node.test)
         needed = text.removesuffix(" > tape.size")
-        body = [ast.unparse(s) for s in node.body]
+        body = [text_of(s) for s in node.body]
         if needed == text or body != [f"tape = runtime.grown(tape, {needed})"] or node.orelse:
             raise self.wrong("a use of the tape that is neither a push nor a pop", node)
         if needed in self.tape.reserved:
@@ -292,9 +293,9 @@ class Keeping(Numbering):
         assert frame.values is not None
         found = frame.index_value
         low, _, step = frame.values
-        if ast.unparse(frame.bounds[0]) != "0":
+        if text_of(frame.bounds[0]) != "0":
             found = self.number("BinOp", found, "Sub", low)
-        if ast.unparse(frame.bounds[2]) != "1":
+        if text_of(frame.bounds[2]) != "1":
             found = self.number("BinOp", found, "FloorDiv", step)
         return found
 
@@ -363,7 +364,7 @@ class Keeping(Numbering):
         parts = leaves(target)
         names = [part.id if isinstance(part, ast.Name) else "" for part in parts]
         found = module_call(call)
-        given = [ast.unparse(a) for a in call.args]
+        given = [text_of(a) for a in call.args]
         is_by_elements = found is not None and found[1].endswith("_elements")
         if found in PUSHES:
             if names != ["tape", "top"] or given[:2] != ["tape", "top"] or self.tape.slots:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 
+from tapegrad.transform.syntax import text_of
 from tapegrad.transform.verifier.code import Code, called, paired
 from tapegrad.transform.verifier.cotangents import FORWARD, TANGENT
 
@@ -23,7 +24,7 @@ def check_primal(code: Code, function: Code) -> None:
     """
     missing = _Match(function).missing(code.body, function.body)
     if missing is not None:
-        text = ast.unparse(missing).splitlines()[0]
+        text = text_of(missing).splitlines()[0]
         raise code.wrong(f"the forward code lacks, or has late: {text}", code.body[0])
 
 
@@ -55,7 +56,7 @@ class _Match:
         """Return whether a statement is the wanted one, and otherwise what it lacks."""
         if isinstance(statement, ast.Expr) and isinstance(wanted, ast.Assign):
             # an expression statement whose result is not read
-            return ast.unparse(statement.value) == ast.unparse(wanted.value), None
+            return text_of(statement.value) == text_of(wanted.value), None
         if type(statement) is not type(wanted):
             return False, None
         if isinstance(wanted, (ast.If, ast.For, ast.While)):
@@ -65,7 +66,7 @@ class _Match:
             lacks = self.missing(statement.body, wanted.body)
             lacks = lacks or self.missing(statement.orelse, wanted.orelse)
             return lacks is None, lacks
-        if ast.unparse(statement) == ast.unparse(wanted):
+        if text_of(statement) == text_of(wanted):
             return True, None
         if not isinstance(statement, ast.Assign) or not isinstance(wanted, ast.Assign):
             return False, None
@@ -81,14 +82,14 @@ class _Match:
 
 
 def _shown(pairs: list[tuple[ast.expr, ast.expr]]) -> list[tuple[str, str]]:
-    return [(ast.unparse(target), ast.unparse(value)) for target, value in pairs]
+    return [(text_of(target), text_of(value)) for target, value in pairs]
 
 
 def _head(node: ast.stmt) -> str:
     if isinstance(node, ast.For):
-        return f"{ast.unparse(node.target)} in {ast.unparse(node.iter)}"
+        return f"{text_of(node.target)} in {text_of(node.iter)}"
     assert isinstance(node, (ast.If, ast.While))
-    return ast.unparse(node.test)
+    return text_of(node.test)
 
 
 def _is_call(statement: ast.Assign, wanted: ast.Assign) -> bool:
@@ -104,17 +105,17 @@ def _is_call(statement: ast.Assign, wanted: ast.Assign) -> bool:
     ):
         return False
     first = target.elts[0] if isinstance(target, ast.Tuple) else target
-    if ast.unparse(first) != ast.unparse(wanted.targets[0]):
+    if text_of(first) != text_of(wanted.targets[0]):
         return False
-    given = list(map(ast.unparse, one.args))
+    given = list(map(text_of, one.args))
     if isinstance(two, ast.Attribute):
-        return given[:1] == [ast.unparse(two.value)]
+        return given[:1] == [text_of(two.value)]
     if not isinstance(two, ast.Call):
         return False
-    if isinstance(two.func, ast.Attribute) and given[:1] == [ast.unparse(two.func.value)]:
+    if isinstance(two.func, ast.Attribute) and given[:1] == [text_of(two.func.value)]:
         given = given[1:]
-    expected = list(map(ast.unparse, two.args))
-    named = [ast.unparse(k.value) for k in two.keywords]
+    expected = list(map(text_of, two.args))
+    named = [text_of(k.value) for k in two.keywords]
     rest = given[len(expected) :]
     return given[: len(expected)] == expected and all(text in rest for text in named)
 

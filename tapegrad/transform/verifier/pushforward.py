@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import re
 
+from tapegrad.transform.syntax import text_of
 from tapegrad.transform.verifier.code import Code, called
 from tapegrad.transform.verifier.forward_names import TangentCode
 from tapegrad.transform.verifier.memory import results_of
@@ -38,7 +39,7 @@ def _check_arguments(code: Code, statement: ast.stmt, call: ast.Call, other: Tan
     count = len(other.own)
     own, given = call.args[:count], call.args[count:]
     params = code.parameters[:count]
-    if [ast.unparse(a) for a in own] != params or len(given) != len(other.given):
+    if [text_of(a) for a in own] != params or len(given) != len(other.given):
         raise code.wrong("it does not pass its arguments on", statement)
     written = other.summaries[other.code.name].writes
     dots = {}
@@ -46,7 +47,7 @@ def _check_arguments(code: Code, statement: ast.stmt, call: ast.Call, other: Tan
         found = _SUFFIX.search(dot)
         dots[dot[: found.start()] if found else ""] = dot
     for path, argument in zip(other.given, given, strict=True):
-        text = ast.unparse(argument)
+        text = text_of(argument)
         place = "".join(f"[{k}]" for k in path[1:])
         wanted = f"{dots.get(params[path[0]], '')}{place}"
         is_kept = path[0] in written and not place  # the caller's must not change
@@ -62,18 +63,18 @@ def _check_results(
     end = rest[0].value if len(rest) == 1 and isinstance(rest[0], ast.Return) else None
     if not isinstance(target, ast.Tuple) or not isinstance(end, ast.Tuple) or len(end.elts) != 2:
         raise code.wrong("it does not return the value with its tangent", statement)
-    value, row = map(ast.unparse, target.elts)
+    value, row = map(text_of, target.elts)
     result, dots = other.results()
     parts, found = results_of(result), results_of(end.elts[1])
-    if ast.unparse(end.elts[0]) != value or len(parts) != len(found):
+    if text_of(end.elts[0]) != value or len(parts) != len(found):
         raise code.wrong("it does not return the value with its tangent", rest[0])
-    stems = [ast.unparse(dot).removesuffix(other.suffix) for dot in dots]
-    for part, tangent in zip(map(ast.unparse, parts), found, strict=True):
+    stems = [text_of(dot).removesuffix(other.suffix) for dot in dots]
+    for part, tangent in zip(map(text_of, parts), found, strict=True):
         if isinstance(tangent, ast.Constant):
             is_right = part not in stems
         else:
             places = [f"{row}[{k}]" for k in range(len(dots))]
-            text = ast.unparse(tangent)
+            text = text_of(tangent)
             stem = stems[places.index(text)] if text in places else ""
             is_right = stem == part or stem.endswith(("0.0", "0j", f"({part})"))
         if not is_right:

@@ -6,6 +6,7 @@ import ast
 import re
 from typing import Any
 
+from tapegrad.transform.syntax import text_of
 from tapegrad.transform.verifier.events import Event, Expected, Value
 from tapegrad.transform.verifier.frames import Choices
 from tapegrad.transform.verifier.linear import ONE, ZERO, Map, negative, product, total
@@ -79,7 +80,7 @@ class Reading(Sources):
         return self.edge(events[0], values, target, sign, statement)
 
     def constant(self, node: ast.expr, target: str, statement: ast.stmt) -> Map:
-        text = ast.unparse(node)
+        text = text_of(node)
         if text in ("0.0", "-0.0", "0j"):
             return ZERO
         if text == "1.0":

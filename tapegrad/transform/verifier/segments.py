@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import ast
 
+from tapegrad.transform.syntax import text_of
 from tapegrad.transform.verifier.code import Code, called, leaves, module_call
 from tapegrad.transform.verifier.cotangents import REVERSE, TAPE
 from tapegrad.transform.verifier.numbering import Needs
@@ -82,7 +83,7 @@ def check_segment(
 
 
 def _text(body: list[ast.stmt]) -> str:
-    return "\n".join(map(ast.unparse, body))
+    return "\n".join(map(text_of, body))
 
 
 def _check_forward(forward: Code, own: Code, function: str) -> dict[str, str]:
@@ -95,7 +96,7 @@ def _check_forward(forward: Code, own: Code, function: str) -> dict[str, str]:
     for node in forward.body[:-1]:
         target, value = _parts(forward, node)
         module = module_call(value)
-        given = list(map(ast.unparse, value.args))
+        given = list(map(text_of, value.args))
         if module == ("np", "copy") and result is None and given[0] in own.parameters:
             kept[target] = given[0]
         elif module == ("np", "zeros_like") and result is not None and given[0] in result:
@@ -129,16 +130,16 @@ def _check_reverse(
     popped = []
     for node, push in zip(pops, reversed(pushes), strict=True):
         target, value = _parts(reverse, node)
-        expected = ["tape", "top", ast.unparse(push.args[3])]
+        expected = ["tape", "top", text_of(push.args[3])]
         if (
             module_call(value) != ("runtime", "pop_array")
-            or list(map(ast.unparse, value.args)) != expected
-            or target != f"({ast.unparse(push.args[2])}, top)"
+            or list(map(text_of, value.args)) != expected
+            or target != f"({text_of(push.args[2])}, top)"
         ):
             raise reverse.wrong("it takes from the tape what was not kept there", node)
-        popped.append(ast.unparse(push.args[2]))
+        popped.append(text_of(push.args[2]))
     _, value = _parts(reverse, call)
-    given = list(map(ast.unparse, value.args))
+    given = list(map(text_of, value.args))
     copies = {array: copied for copied, array in kept.items()}
     own = [n for n in forward.parameters if n not in TAPE]
     arrays = [n for n in reversed(popped) if n not in kept]  # cotangents of results
@@ -156,16 +157,14 @@ def _check_reverse(
     seeds = [n for n in reverse.parameters if SEED.match(n)]
     if reverse.parameters != [*own, *bars, *seeds, *(TAPE if pops else ())]:
         raise reverse.wrong("not the parameters of the reverse half of a segment", call)
-    numbers = (
-        [ast.unparse(n) for n in leaves(call.targets[0])] if isinstance(call, ast.Assign) else []
-    )
+    numbers = [text_of(n) for n in leaves(call.targets[0])] if isinstance(call, ast.Assign) else []
     if not _returns(end, [*numbers, *TAPE[1:]] if pops else numbers or ["None"]):
         raise reverse.wrong("not what the reverse half of a segment returns", end)
 
 
 def _returns(node: ast.stmt, parts: list[str]) -> bool:
     """Whether a statement returns some values."""
-    return ast.unparse(node) == ast.unparse(ast.parse(f"return {', '.join(parts)}"))
+    return text_of(node) == text_of(ast.parse(f"return {', '.join(parts)}"))
 
 
 def _parts(code: Code, node: ast.stmt) -> tuple[str, ast.Call]:
@@ -173,4 +172,4 @@ def _parts(code: Code, node: ast.stmt) -> tuple[str, ast.Call]:
     value = getattr(node, "value", None)
     if not isinstance(value, ast.Call) or value.keywords:
         raise code.wrong("not what the functions of a segment do", node)
-    return (ast.unparse(node.targets[0]) if isinstance(node, ast.Assign) else ""), value
+    return (text_of(node.targets[0]) if isinstance(node, ast.Assign) else ""), value

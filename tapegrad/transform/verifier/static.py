@@ -6,6 +6,7 @@ import ast
 import re
 from typing import Any
 
+from tapegrad.transform.syntax import text_of
 from tapegrad.transform.verifier.code import (
     Code,
     called,
@@ -64,7 +65,7 @@ class Static:
                         found = module_call(value)
                         if found is not None and found[1] in ("zeros", "zeros_like"):
                             self.zeros.add(target.id.removesuffix(suffix))
-                    if isinstance(value, ast.BinOp) and ast.unparse(value.left) == "top":
+                    if isinstance(value, ast.BinOp) and text_of(value.left) == "top":
                         self.needed.add(target.id)
         self._find_arrays(codes, checked, suffix)
         every = {n.id for code in codes for s in code.statements for n in names_in(s)}
@@ -146,7 +147,7 @@ class Static:
                 if isinstance(s, ast.AugAssign)
                 and isinstance(s.target, ast.Name)
                 and s.target.id not in TAPE
-                and ast.unparse(s.value) == "1"
+                and text_of(s.value) == "1"
             }
             self._counted[id(node)] = found
         return found

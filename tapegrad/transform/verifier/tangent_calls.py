@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Hashable
 
+from tapegrad.transform.syntax import text_of
 from tapegrad.transform.verifier.code import (
     POPS,
     TANGENT_PUSHES,
@@ -153,9 +154,9 @@ class TangentCalls(TangentStores):
     def check_results(self, node: ast.AST, other: TangentCode, target: ast.Tuple) -> None:
         """Refuse tangents assigned to the names of other results."""
         value, given = other.results()
-        parts = [ast.unparse(part) for part in results_of(value)]
-        names = [ast.unparse(leaf) for leaf in leaves(target.elts[0])]
-        dots = [ast.unparse(leaf) for leaf in leaves(target.elts[1])]
+        parts = [text_of(part) for part in results_of(value)]
+        names = [text_of(leaf) for leaf in leaves(target.elts[0])]
+        dots = [text_of(leaf) for leaf in leaves(target.elts[1])]
         if len(dots) != len(given):
             raise self.wrong("it does not take the tangents that it is given", node)
         for name, dot in zip(dots, given, strict=True):

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable, Hashable, Iterator
 
 from tapegrad.transform.facts import NEW_METHODS
+from tapegrad.transform.syntax import text_of
 from tapegrad.transform.verifier.code import called, leaves, module_call, names_in
 from tapegrad.transform.verifier.events import (
     Event,
@@ -160,7 +161,7 @@ class TangentReading(Sources):
         if not isinstance(base, ast.Name) or base.id not in self.helpers:
             return self.sources(term), self.sign(term)
         assert isinstance(term, ast.Subscript)
-        if value is None or ast.unparse(term.slice) != str(value.place):
+        if value is None or text_of(term.slice) != str(value.place):
             raise self.wrong("the tangent of another result", node)
         return self.helpers[base.id], 0
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Hashable
 
+from tapegrad.transform.syntax import text_of
 from tapegrad.transform.verifier.code import POPS, PUSHES, called, module_call, names_in
 from tapegrad.transform.verifier.events import Event, Handle, Number, Value
 from tapegrad.transform.verifier.linear import ZERO, negative, total
@@ -86,7 +87,7 @@ class TangentStores(TangentReading):
     def place_on_tape(self, call: ast.Call) -> tuple[Hashable, ...]:
         function = (module_call(call) or ("", ""))[1]
         kind = "pop" if ("runtime", function) in POPS else "push"
-        return kind, self.key(call.args[1]), ast.unparse(call.args[-1])
+        return kind, self.key(call.args[1]), text_of(call.args[-1])
 
     def store(
         self, base: ast.expr, step: Hashable, value: ast.expr, is_lost: bool, sign: int = 1

@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from tapegrad.transform.syntax import text_of
 from tapegrad.transform.verifier.code import (
     Code,
     names_in,
@@ -202,7 +203,7 @@ class Tangents(TangentCalls):
         """Return the tangent that an expression assigns to a name."""
         stem = self.stem(name)
         value = self.current(stem)
-        if name in self.parts and ast.unparse(expr) == "1.0":
+        if name in self.parts and text_of(expr) == "1.0":
             return ONE  # the slope of what a recurrence starts from
         if not isinstance(value, Handle):
             return self.gain(expr, stem, node)

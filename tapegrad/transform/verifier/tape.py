@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tapegrad.transform.syntax import text_of
 from tapegrad.transform.verifier.code import POPS, is_in, module_call, nodes_of, walk
 
 
@@ -201,7 +202,7 @@ def kept_value(node: ast.expr) -> tuple[str, bool] | None:
     """Return the name that is written to the tape, and whether as raw bits."""
     if isinstance(node, ast.Name):
         return node.id, False
-    if isinstance(node, ast.Call) and ast.unparse(node.func) == "runtime.to_bits":
+    if isinstance(node, ast.Call) and text_of(node.func) == "runtime.to_bits":
         if len(node.args) == 1 and isinstance(node.args[0], ast.Name):
             return node.args[0].id, True
     return None
@@ -221,11 +222,11 @@ def read_value(node: ast.expr) -> tuple[ast.expr, bool] | None:
             return found if found is not None and found[1] else None
         return None
     bits = False
-    if isinstance(node, ast.Call) and ast.unparse(node.func) in _OF_BITS:
+    if isinstance(node, ast.Call) and text_of(node.func) in _OF_BITS:
         found = read_value(node.args[-1])
         return found if found is not None and found[1] else None
     if isinstance(node, ast.Call) and len(node.args) == 1:
-        name = ast.unparse(node.func)
+        name = text_of(node.func)
         if name == "runtime.from_bits":
             bits = True
         elif name not in ("np.float32", "np.float16"):

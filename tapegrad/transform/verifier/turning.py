@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from tapegrad.transform.syntax import text_of
 from tapegrad.transform.verifier.code import (
     called,
     is_in,
@@ -180,23 +181,23 @@ class Turning(Keeping):
     def check_bounds(self, node: ast.For, loop: Turned) -> None:
         """Check that a loop has the iterations of a forward loop, from the last to the first."""
         name = node.target.id
-        text = ast.unparse(node.iter)
+        text = text_of(node.iter)
         error = self.wrong("a loop has other iterations than that which it turns round", node)
         if name == "_":
             bounds = bounds_of(node.iter)
-            if bounds is None or text != f"range({ast.unparse(bounds[1])})":
+            if bounds is None or text != f"range({text_of(bounds[1])})":
                 raise error
             return
         if loop.bounds is None or loop.values is None:
             raise error
         low, high, step = loop.bounds
         known = [self.value(one) == two for one, two in zip(loop.bounds, loop.values, strict=True)]
-        shown = [ast.unparse(part) for part in loop.bounds]
+        shown = [text_of(part) for part in loop.bounds]
         if not (known[0] and known[2]):
             raise error
         if name == "turn":
-            first = ast.unparse(node.body[0])
-            place = ast.unparse(
+            first = text_of(node.body[0])
+            place = text_of(
                 ast.BinOp(low, ast.Add(), ast.BinOp(ast.Name("turn"), ast.Mult(), step))
             )
             if first != f"{loop.index} = {place}":
@@ -204,13 +205,13 @@ class Turning(Keeping):
             count = bounds_of(node.iter)
             assert count is not None
             last = count[0]
-            if text != f"range({ast.unparse(last)}, -1, -1)":
+            if text != f"range({text_of(last)}, -1, -1)":
                 raise error
-            if not isinstance(last, ast.BinOp) or ast.unparse(last.right) != "1":
+            if not isinstance(last, ast.BinOp) or text_of(last.right) != "1":
                 raise error
             if not isinstance(last.op, ast.Sub):
                 raise error
-            if ast.unparse(last.left) == f"len(range({', '.join(shown)}))":
+            if text_of(last.left) == f"len(range({', '.join(shown)}))":
                 if not known[1] or loop.breaks:
                     raise error
             elif self.by_count.get(self.value(last.left)) is not loop:
@@ -219,11 +220,11 @@ class Turning(Keeping):
         if not known[1] or loop.breaks:
             raise error
         same = bounds_of(node.iter)
-        if same is not None and [ast.unparse(part) for part in same] == shown:
+        if same is not None and [text_of(part) for part in same] == shown:
             self.check_independent(node, loop)
             return
-        first = ast.unparse(ast.BinOp(high, ast.Sub(), ast.Constant(1)))
-        final = ast.unparse(ast.BinOp(low, ast.Sub(), ast.Constant(1)))
+        first = text_of(ast.BinOp(high, ast.Sub(), ast.Constant(1)))
+        final = text_of(ast.BinOp(low, ast.Sub(), ast.Constant(1)))
         if (least := integer(low)) is not None:
             final = str(least - 1)
         if shown[2] != "1" or text != f"range({first}, {final}, -1)":
@@ -361,7 +362,7 @@ def bounds_of(node: ast.expr) -> tuple[ast.expr, ast.expr, ast.expr] | None:
 
 def trips_text(low: ast.expr, high: ast.expr, step: ast.expr) -> str:
     """Return the text of the trip count of a loop over a range."""
-    first, last, by = map(ast.unparse, (low, high, step))
+    first, last, by = map(text_of, (low, high, step))
     if by != "1":
         return f"len(range({first}, {last}, {by}))"
     return f"max({last} - {first}, 0)" if first != "0" else f"max({last}, 0)"
@@ -383,7 +384,7 @@ def are_own(elements: list[tuple[str, ast.expr | None]], loop: Turned) -> bool:
     for _, index in elements:
         if index is None:
             return False
-        parts = list(map(ast.unparse, leaves(index)))
+        parts = list(map(text_of, leaves(index)))
         if "None" in parts or "..." in parts:
             return False
         places.append({k for k, part in enumerate(parts) if part == loop.index})

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ast
 
+from tapegrad.transform.syntax import text_of
 from tapegrad.transform.verifier import tape as of_tape
 from tapegrad.transform.verifier.adjoint import compare
 from tapegrad.transform.verifier.code import (
@@ -225,7 +226,7 @@ class Values(Turning):
             return  # in place
         value = self.number("add", type(node.op).__name__, self.named(name), self.value(node.value))
         frame = self.frames[-1] if self.frames else None
-        if frame is not None and ast.unparse(node) == f"{name} += 1":
+        if frame is not None and text_of(node) == f"{name} += 1":
             frame.counted[name] = frame.counted.get(name, 0) + 1
         self.state.values[name] = value
 

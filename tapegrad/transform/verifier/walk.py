@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterator
 from typing import Any
 
 from tapegrad.transform.facts import NEW_METHODS
+from tapegrad.transform.syntax import text_of
 from tapegrad.transform.verifier.code import (
     Code,
     called,
@@ -334,7 +335,7 @@ class Walk(Outcomes):
         if isinstance(node, ast.Tuple):
             return tuple(map(self.identity, node.elts))
         if isinstance(node, ast.Call):
-            return (ast.unparse(node.func), *map(self.identity, node.args))
+            return (text_of(node.func), *map(self.identity, node.args))
         return self.key(node)
 
     def store(
