@@ -14,7 +14,7 @@ import numpy as np
 from tapegrad.kernels import gamma_samples
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops.array_kinds import pointwise
-from tapegrad.ops.kinds import CompiledMap
+from tapegrad.ops.compiled_maps import CompiledMap
 from tapegrad.ops.op import internal
 from tapegrad.ops.piecewise import where
 from tapegrad.ops.special import digamma
