@@ -4,7 +4,8 @@ Tests of compiled functions, the examples in their documentation, and long progr
 device take three quarters of the time of all: in each, numba infers types several times. They stand
 in a folder or file of their own, are called so, or have the mark ``compiled``. One in `SHARE` of
 them runs by default, and all that are named on the command line. `.ci/run` runs a part of the
-others as well, each time another one.
+others as well, each time another one. Tests in these folders that compile little or nothing, of
+passes and of the verifier, have the mark ``texts``, and always run.
 
 Many tests call the garbage collector. What was there before the tests of a file is out of its
 sight: half a million objects, mostly of pytest and numba, make each call take half a second.
@@ -33,7 +34,7 @@ settings.register_profile("default", deadline=None)
 settings.load_profile("build" if os.environ.get("CI") else "default")
 
 
-SHARE = 80
+SHARE = 40
 ROOT = Path(__file__).parents[1]
 COMPILED = [
     ROOT / name
@@ -87,7 +88,7 @@ def pytest_collection_modifyitems(config, items):
         return
     kept, left_out = [], []
     for item in items:
-        is_compiled = (
+        is_compiled = item.get_closest_marker("texts") is None and (
             "compiled" in item.name
             or item.get_closest_marker("compiled") is not None
             or any(item.path.is_relative_to(place) for place in COMPILED)

@@ -10,6 +10,8 @@ from check import Cases
 from tapegrad.transform.blocks.additions_of_zero import leave_out_zeros
 from tapegrad.transform.generation import FASTER
 
+pytestmark = pytest.mark.texts
+
 A = np.array([0.3, 0.7, -0.4, 0.9, 0.2])
 case = Cases()
 

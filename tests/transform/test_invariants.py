@@ -7,6 +7,8 @@ import pytest
 import tapegrad as tg
 from tapegrad.testing import check_grads
 
+pytestmark = pytest.mark.texts
+
 
 @tg.njit
 def stencil(x, w):

@@ -6,6 +6,7 @@ import re
 import numba
 import numpy as np
 import pytest
+from changed_lines import lines_changed_in
 from check import Cases, check, module
 
 import tapegrad as tg
@@ -473,10 +474,9 @@ def replaced(monkeypatch, name, old, new):
     """Replace text in what a method writes."""
     method = getattr(Keeping, name)
 
-    def changed(self, writer, loop):
-        start = len(writer.lines)
-        method(self, writer, loop)
-        writer.lines[start:] = [line.replace(old, new) for line in writer.lines[start:]]
+    def changed(self, builder, loop):
+        with lines_changed_in(builder, lambda lines: [line.replace(old, new) for line in lines]):
+            method(self, builder, loop)
 
     monkeypatch.setattr(Keeping, name, changed)
 

@@ -1,5 +1,6 @@
 """Loops whose branches keep numbers: in rows of the loop, where only numbers are kept."""
 
+import ast
 import math
 
 import numba
@@ -355,13 +356,12 @@ def test_the_verifier_refuses_rows_of_branches_that_meet(monkeypatch):
 def test_the_verifier_refuses_rows_that_are_read_on_another_side(monkeypatch):
     write_pops = Keeping.write_pops
 
-    def on_the_other_side(self, scope, writer):
-        write_pops(self, scope, writer)
+    def on_the_other_side(self, scope, builder):
+        write_pops(self, scope, builder)
         if scope.kind == "then" and scope.loop is not None:
-            inner = [line for line in writer.lines if "_row[" in line]
-            moved.extend(inner)
+            moved.extend(node for node in builder.body if "_row[" in ast.unparse(node))
         elif scope.kind == "loop":
-            writer.lines = writer.lines + moved
+            builder.body += moved
 
     moved = []
     monkeypatch.setattr(Keeping, "write_pops", on_the_other_side)

@@ -9,6 +9,8 @@ from check import check, module
 
 import tapegrad as tg
 
+pytestmark = pytest.mark.texts
+
 A = np.array([0.3, 0.7, -0.4])
 HEADER = """\
 import collections

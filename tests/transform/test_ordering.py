@@ -6,6 +6,8 @@ from check import Cases, check, close, module
 
 import tapegrad as tg
 
+pytestmark = pytest.mark.texts
+
 A = np.array([0.3, 0.7, -0.4, 0.9, 0.1])
 M23 = np.array([[0.3, 0.5, 0.2], [0.6, -0.4, 0.9]])
 case = Cases()

@@ -10,6 +10,8 @@ from check import Cases
 import tapegrad as tg
 from tapegrad.transform.generation import FASTER
 
+pytestmark = pytest.mark.texts
+
 A = np.array([0.3, 0.7, -0.4, 0.9])
 case = Cases()
 

@@ -12,6 +12,8 @@ from numba.core import types
 import tapegrad as tg
 from tapegrad.transform.blocks.rows_in_gradients import keep_rows_in_gradients
 
+pytestmark = pytest.mark.texts
+
 VECTOR = types.Array(types.float64, 1, "C")
 FACTS = facts_of({**dict.fromkeys(["x", "b", "c", "r", "q"], VECTOR)})
 TEXT = """

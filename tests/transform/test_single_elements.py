@@ -8,6 +8,8 @@ from test_unselected_values import what_runs
 
 import tapegrad as tg
 
+pytestmark = pytest.mark.texts
+
 
 @tg.njit
 def nearest(centres, points):

@@ -16,6 +16,8 @@ from tapegrad.transform.blocks.holding import Flow
 from tapegrad.transform.blocks.small_arrays import keep_on_stack, write_extents
 from tests.transform.test_assumed_extents import check
 
+pytestmark = pytest.mark.texts
+
 VECTOR = types.Array(types.float64, 1, "C")
 NAMES = ["u", "v", "w", "x"]
 

@@ -14,6 +14,8 @@ from tapegrad.transform.blocks.holding import Flow
 from tapegrad.transform.blocks.stored_rows import read_stored_rows
 from tapegrad.transform.generation import FASTER
 
+pytestmark = pytest.mark.texts
+
 VECTOR = types.Array(types.float64, 1, "C")
 MATRIX = types.Array(types.float64, 2, "C")
 FACTS = facts_of(

@@ -14,6 +14,8 @@ from tapegrad.transform import runtime
 from tapegrad.transform.blocks.holding import Flow
 from tapegrad.transform.blocks.unread_zeros import remove_unread_zeros
 
+pytestmark = pytest.mark.texts
+
 VECTOR, MATRIX = (types.Array(types.float64, ndim, "C") for ndim in (1, 2))
 FACTS = facts_of(
     {

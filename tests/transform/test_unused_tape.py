@@ -8,6 +8,8 @@ import pytest
 import tapegrad as tg
 from tapegrad.transform.blocks.unused_tape import drop_unused_tape
 
+pytestmark = pytest.mark.texts
+
 TEXT = """
 def f(x, n):
     tape = runtime.take_tape()

@@ -27,6 +27,8 @@ from tapegrad.transform.verifier import verify
 from tapegrad.transform.verifier.code import functions_of
 from tapegrad.transform.verifier.definedness import Definedness
 
+pytestmark = pytest.mark.texts
+
 A = np.array([0.3, 0.7, -0.4])
 GIVEN = {"np", "math", "numba", "operator", "runtime", "arrays", "ops"}
 HEADER = "import math, numpy as np, tapegrad as tg\n@tg.njit\n"

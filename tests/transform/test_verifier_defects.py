@@ -6,9 +6,11 @@ import re
 import numba
 import numpy as np
 import pytest
+from changed_lines import lines_changed_in
 from check import module
 
 import tapegrad as tg
+from tapegrad.transform.builder import Builder
 from tapegrad.transform.codegen import analysis, program, reverse, store
 from tapegrad.transform.codegen.array_values import ArrayValues
 from tapegrad.transform.codegen.forward_half import ForwardHalf
@@ -21,6 +23,8 @@ from tapegrad.transform.errors import InternalError
 from tapegrad.transform.ir import Store
 from tapegrad.transform.lowering import lower
 from tapegrad.transform.rules import calls
+
+pytestmark = pytest.mark.texts
 
 A = np.array([0.3, 0.7, -0.4])
 HEADER = "import math, numpy as np, tapegrad as tg\n@tg.njit\n"
@@ -231,11 +235,9 @@ def changed(method, change):
     """A method after which the last lines that it wrote are changed."""
 
     def wrapped(self, *args):
-        writer = next((a for a in args if hasattr(a, "lines")), None) or self.state.writer
-        start = len(writer.lines)
-        found = method(self, *args)
-        writer.lines[start:] = change(writer.lines[start:])
-        return found
+        given = next((a for a in args if isinstance(a, Builder)), None)
+        with lines_changed_in(given or self.state.builder, change):
+            return method(self, *args)
 
     return wrapped
 
@@ -256,9 +258,9 @@ def repeated(text):
 def backwards(method):
     """Pops in the wrong order."""
 
-    def write_pops(self, scope, writer):
+    def write_pops(self, scope, builder):
         scope.stored.reverse()
-        method(self, scope, writer)
+        method(self, scope, builder)
         scope.stored.reverse()
 
     return write_pops
@@ -295,8 +297,8 @@ DEFECTS = {
     "elements get it twice": lines_changed(Reverse, "write_vjp", repeated("] +=")),
     "stores are not done": (
         *(ForwardHalf, "write_statements"),
-        lambda self, writer, block: plain_statements(
-            self, writer, [s for s in block if not isinstance(s, Store)]
+        lambda self, builder, block: plain_statements(
+            self, builder, [s for s in block if not isinstance(s, Store)]
         ),
     ),
     "arrays of one call are different": (program.Instance, "joined_results", lambda self: []),

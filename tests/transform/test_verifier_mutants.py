@@ -2,7 +2,10 @@
 
 import random
 
+import pytest
 from mutants import CHANGED, WRONG, Judgement, fixed_subjects, random_subjects
+
+pytestmark = pytest.mark.texts
 
 
 def test_mutants_of_fixed_programs_are_refused():

@@ -17,6 +17,8 @@ from tapegrad.transform.errors import InternalError
 from tapegrad.transform.verifier import verify
 from tapegrad.transform.verifier.code import Primal
 
+pytestmark = pytest.mark.texts
+
 DOT = re.compile(r"\w*_(dot|slope|rest)\b")
 
 

@@ -10,6 +10,8 @@ import pytest
 from tapegrad.transform.blocks.module import unused_in
 from tapegrad.transform.blocks.webs import drop_copies, split_names
 
+pytestmark = pytest.mark.texts
+
 
 def _split(function):
     tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
