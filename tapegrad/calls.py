@@ -211,7 +211,8 @@ class Call:
         """Return what the function is given for a tensor: a leaf, or a copy with its history."""
         if tensor._own is not None:
             made: Tensor = MODE.with_recording(True, FUNCTIONS["positive"], tensor)
-            if type(made) is Tensor and made.strides != tensor.strides:  # with gaps, as it has them
+            is_host = type(made) is Tensor and type(made._a) is np.ndarray
+            if is_host and made.strides != tensor.strides:  # with gaps, as the tensor has them
                 made._a = copy_with_layout(made._a, tensor._a)
             return made
         return carry_tangent(tensor, wrap(tensor._a).requires_grad_())

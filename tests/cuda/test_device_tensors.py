@@ -438,6 +438,15 @@ class TestAutograd:
         rows = tg.vmap(tg.grad(f))(tg.tensor(X, device="cuda"))
         assert_equal(rows, 3 * X**2)
 
+    def test_nested_derivatives_of_a_transpose(self):
+        def f(x):
+            return tg.sum(tg.sin(x) * x)
+
+        x = tg.transpose(tg.tensor(X, device="cuda"))
+        total = tg.grad(lambda x: tg.sum(tg.grad(f)(x)))(x)
+        assert_equal(total, tg.grad(lambda x: tg.sum(tg.grad(f)(x)))(X.T))
+        assert_equal(tg.vmap(tg.grad(f), in_axes=1)(x), tg.vmap(tg.grad(f), in_axes=1)(X.T))
+
     def test_random_numbers_beside_parameters(self):
         found = []
         for device in ("cuda", "cpu"):
