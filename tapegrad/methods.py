@@ -23,7 +23,7 @@ from tapegrad.eager.values import is_value
 from tapegrad.eager.ways_out import no_array
 from tapegrad.ops.composite import COMPOSITES, declarations
 from tapegrad.ops.kinds import Elementwise
-from tapegrad.ops.op import TABLE, Op
+from tapegrad.ops.op import TABLE, Op, memory_order
 from tapegrad.ops.shape import in_order, is_packed, laid_out
 from tapegrad.tape import inspection
 from tapegrad.tape.tape import TAPE
@@ -186,7 +186,7 @@ def _clone(self: Tensor) -> Tensor:
         return wrap(self._a.copy("K"))
     made: Tensor = FUNCTIONS["positive"](self)
     # of what is broadcast, NumPy's copies lie otherwise in memory than its results
-    return made if self._is_contiguous else laid_out(made, self._memory_order)
+    return made if self._is_contiguous else laid_out(made, memory_order(self))
 
 
 def _copied(self: Tensor, order: str = "C") -> Tensor:

@@ -18,7 +18,7 @@ import numpy as np
 
 from tapegrad.eager.modes import MODE, ModeContext
 from tapegrad.eager.tensor import Tensor, note_shared, wrap
-from tapegrad.ops.op import shape_of
+from tapegrad.ops.op import memory_order, memory_strides, shape_of
 from tapegrad.ops.shape import broadcast_to, is_packed, laid_out, moveaxis
 
 NO_ITEMS = (
@@ -164,6 +164,15 @@ class Batched(Tensor):
         return is_packed(self, -1)
 
     @property
+    def _memory_strides(self) -> tuple[int, ...]:
+        return memory_strides(self._value)[1:]
+
+    def _laid_out(self, axes: tuple[int, ...], is_new: bool) -> Tensor:
+        return batched(
+            laid_out(self._value, (0, *(axis + 1 for axis in axes)), is_new), self._level
+        )
+
+    @property
     def itemsize(self) -> int:
         return self._value.itemsize
 
@@ -263,9 +272,9 @@ def apart(value: Any) -> Any:
     """
     if not isinstance(value, Tensor) or value._is_contiguous:
         return value
-    order = value._memory_order
+    order = memory_order(value)
     first = next((axis for axis in order if value.shape[axis] > 1), 0)
-    return value if first == 0 else laid_out(value, (0, *(axis for axis in order if axis)))
+    return value if first == 0 else laid_out(value, (0, *(axis for axis in order if axis)), False)
 
 
 def holds_batched(values: Iterable[Any]) -> bool:

@@ -14,7 +14,8 @@ from tapegrad.cuda.array import Array, DeviceArray, device_of
 from tapegrad.eager.detached import note_detached
 from tapegrad.eager.modes import MODE
 from tapegrad.kernels.dtypes import cast_of
-from tapegrad.ops.op import layout_order
+from tapegrad.ops.op import copied
+from tapegrad.ops.shape import relaid
 from tapegrad.tape.avals import AVALS, DIFFERENTIABLE
 from tapegrad.tape.layout import LEAF_CLOCK, OWN_SLOT
 from tapegrad.tape.owner import Notes, Owner, notes_of, take_notes
@@ -243,9 +244,15 @@ class Tensor(Methods):
         return bool(self._a.flags.c_contiguous)
 
     @property
-    def _memory_order(self) -> tuple[int, ...]:
-        """Its axes in their order in memory."""
-        return layout_order(self.strides)
+    def _memory_strides(self) -> tuple[int, ...]:
+        return self.strides
+
+    def _laid_out(self, axes: tuple[int, ...], is_new: bool) -> Tensor:
+        """Return a tensor without gaps in memory (see `tapegrad.ops.shape.laid_out`)."""
+        is_view = self._meta is not None and self._meta.base is not None
+        found: Tensor = self if is_new and not is_view else copied(self)
+        found._a = relaid(found._a, axes)
+        return found
 
     @property
     def is_leaf(self) -> bool:

@@ -28,7 +28,7 @@ from tapegrad.eager.lines import frame_of_user
 from tapegrad.eager.modes import MODE, ModeContext
 from tapegrad.eager.nodes import Node, copy_with_layout, nodes_in
 from tapegrad.eager.tensor import Tensor, wrap
-from tapegrad.ops.op import TABLE, layout_order
+from tapegrad.ops.op import TABLE, memory_order
 
 _WAYS_OUT = (
     "Use tapegrad.where or tapegrad.cond to choose by values, tapegrad.while_loop for a loop, pass "
@@ -347,11 +347,11 @@ class Traced(Tensor):
         return bool(self._node.like.flags.c_contiguous)
 
     @property
-    def _memory_order(self) -> tuple[int, ...]:
-        return layout_order(self._node.like.strides)
+    def _memory_strides(self) -> tuple[int, ...]:
+        strides: tuple[int, ...] = self._node.like.strides
+        return strides
 
-    def _laid_out(self, axes: tuple[int, ...]) -> Tensor:
-        """Return a copy without gaps in memory, whose axes are there in a given order."""
+    def _laid_out(self, axes: tuple[int, ...], is_new: bool) -> Tensor:
         like = np.empty([self.shape[a] for a in axes], self.dtype).transpose(np.argsort(axes))
         return self._trace.tensor(self._trace.laid_out(self._node, like))
 
@@ -429,9 +429,9 @@ class Traced(Tensor):
 
     def clone(self) -> Tensor:
         """Return a tensor with the same value, to which writes have no effect on this one."""
-        order = self._memory_order
+        order = memory_order(self)
         if not self._node.like.transpose(order).flags.c_contiguous:  # a copy has no gaps
-            return self._laid_out(order)
+            return self._laid_out(order, True)
         made = self._trace.tensor(self._node)
         made._is_shared = False
         return made

@@ -31,7 +31,7 @@ from tapegrad.eager.values import selects
 from tapegrad.ops import indexing, products, shape
 from tapegrad.ops.array_kinds import Opaque
 from tapegrad.ops.kinds import Broadcasting, SweptOp
-from tapegrad.ops.op import TABLE, Op
+from tapegrad.ops.op import TABLE, Op, memory_order
 
 _LARGE = 1 << 14  # elements: what they are takes longer than the rest of a recording
 
@@ -247,7 +247,7 @@ def _recorded(step: Step, given: tuple[Any, ...]) -> Any:
 
 def _has_order(value: Traced) -> bool:
     """Whether the axes of an array are in another order in memory, whatever gaps there are."""
-    return value._memory_order != (*range(value.ndim),)
+    return memory_order(value) != (*range(value.ndim),)
 
 
 _WIDE = (np.dtype(np.float64), np.dtype(np.complex128), np.dtype(np.int64), np.dtype(np.bool_))

@@ -469,10 +469,15 @@ def copied(x: Any) -> Any:
 
 def layout_order(strides: tuple[int, ...]) -> tuple[int, ...]:
     """Return the axes of an array in their order in memory."""
-    return tuple(np.argsort([-abs(stride) for stride in strides], kind="stable").tolist())
+    return tuple(sorted(range(len(strides)), key=lambda axis: -abs(strides[axis])))
 
 
 def memory_order(x: Any) -> tuple[int, ...]:
     """Return the axes of an array or a tensor in their order in memory."""
-    known = getattr(x, "_memory_order", None)  # that of a tensor
-    return layout_order(x.strides) if known is None else known
+    return layout_order(memory_strides(x))
+
+
+def memory_strides(x: Any) -> tuple[int, ...]:
+    """Return the strides of an array or a tensor, of a traced one those when it was recorded."""
+    known: tuple[int, ...] | None = getattr(x, "_memory_strides", None)
+    return x.strides if known is None else known

@@ -21,6 +21,7 @@ from tapegrad.ops.op import (
     internal,
     layout_order,
     memory_order,
+    memory_strides,
     normalize_axes,
     normalize_axis,
     public,
@@ -263,25 +264,45 @@ def order_of_copies(x: Any, order: str) -> tuple[int, ...]:
     return axes
 
 
-def laid_out(x: Any, axes: tuple[int, ...]) -> Any:
+def laid_out(x: Any, axes: tuple[int, ...], is_new: bool = True) -> Any:
     """Return an array without gaps in memory, whose axes are there in a given order: x or a copy.
 
     Ops that compute a function of NumPy in another way than NumPy do it, so that `reshape` and
-    `ravel` of the result are views where they are views in NumPy.
+    `ravel` of the result are views where they are views in NumPy. If x `is_new`, so that nobody
+    else has it, a tensor gets other memory rather than a record more.
     """
-    arranged = transpose(x, axes)
-    if is_contiguous(arranged):
+    if _is_laid_out(x, axes):
         return x
-    if (lay_out := getattr(x, "_laid_out", None)) is not None:  # a traced tensor
-        return lay_out(axes)
-    flat = reshape(arranged, (-1,))
-    flat = flat if is_contiguous(flat) else copied(flat)  # a view with steps between elements
-    return transpose(reshape(flat, shape_of(arranged)), np.argsort(axes).tolist())
+    lay_out = getattr(x, "_laid_out", None)  # of a tensor
+    return relaid(x, axes) if lay_out is None else lay_out(axes, is_new)
+
+
+def _is_laid_out(x: Any, axes: tuple[int, ...]) -> bool:
+    """Whether an array has no gaps in memory, and its axes are there in a given order."""
+    shape = shape_of(x)
+    if 0 in shape:
+        return True
+    strides, packed = memory_strides(x), x.itemsize
+    for axis in reversed(axes):
+        if shape[axis] != 1 and strides[axis] != packed:
+            return False
+        packed *= shape[axis]
+    return True
+
+
+def relaid(array: Any, axes: tuple[int, ...]) -> Any:
+    """Return a copy of an array without gaps in memory, whose axes are there in a given order."""
+    arranged = array.transpose(axes)
+    if type(array) is np.ndarray:
+        rows = np.ascontiguousarray(arranged)
+    else:
+        rows = copied(reshape(arranged, (-1,))).reshape(arranged.shape)
+    return rows.transpose(np.argsort(axes).tolist())
 
 
 def copied_as(x: Any, axes: tuple[int, ...]) -> Any:
     """Return a copy without gaps in memory, whose axes are there in a given order."""
-    found = laid_out(x, axes)
+    found = laid_out(x, axes, is_new=False)
     return copied(x) if found is x else found
 
 
