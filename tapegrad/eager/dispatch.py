@@ -85,9 +85,9 @@ def holds_tracked(value: Any) -> bool:
 
 
 def as_operand(value: Any) -> Any:
-    """Return an item of a list of operands: lists and tuples become arrays."""
+    """Return an operand of an op of arrays: lists and tuples become arrays."""
     found = operand(value)
-    return np.asarray(found) if isinstance(found, (list, tuple)) else found
+    return np.asarray(found) if type(found) in (list, tuple) else found
 
 
 def owner_of(value: Any) -> Owner | None:
@@ -374,9 +374,7 @@ def apply_opaque(op: ArrayOp, bound: dict[str, Any]) -> Any:
             several = op.of_list and type(value) in (list, tuple)
             if op.of_list and not several:
                 refuse_iterator(value, op.name)
-            value = [*map(as_operand, value)] if several else operand(value)
-            is_list = type(value) in (list, tuple) and not several
-            bound[name] = np.asarray(value) if is_list else value
+            bound[name] = [*map(as_operand, value)] if several else as_operand(value)
     if MODE.special and MODE.thread.levels and holds_batched(bound.values()):
         return batched_calls.apply(op, bound)
     if MODE.special and MODE.thread.trace is not None and holds_traced(bound.values()):

@@ -11,6 +11,7 @@ import numpy as np
 
 from tapegrad.cuda.array import DeviceArray
 from tapegrad.kernels import codegen
+from tapegrad.ops.op import layout_order
 from tapegrad.tape.avals import DTYPE_CODES, FLOAT64
 
 Formula = Any  # a plain Python function of scalars or arrays
@@ -75,7 +76,7 @@ class CompiledMap:
             loop(out.size, *map(id, arrays), id(out))
             return out
         out = _result_of(arrays, dtype)
-        order = np.argsort([-step for step in out.strides], kind="stable")
+        order = layout_order(out.strides)
         whole, read = out.transpose(order), [array.transpose(order) for array in arrays]
         for part in _blocks(whole.shape):
             given = [np.ascontiguousarray(array[part]) for array in read]

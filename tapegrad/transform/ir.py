@@ -23,11 +23,10 @@ Block = list[Any]  # of the statements below
 
 
 class Role(enum.Enum):
-    """What a name of generated code stands for."""
+    """What a name of generated code is to a value of the user's function."""
 
-    PRIMAL = "a value of the user's function"
-    COTANGENT = "the cotangent of such a value"
-    TANGENT = "the tangent of such a value"
+    COTANGENT = "its cotangent"
+    TANGENT = "its tangent"
 
 
 @dataclass(frozen=True)

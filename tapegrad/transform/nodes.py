@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import functools
 from collections.abc import Iterable, Sequence
 
 from tapegrad.transform.ir import name
@@ -80,7 +79,6 @@ def returned_of(identifiers: list[str]) -> ast.expr:
     return tuple_of(names(identifiers)) if identifiers else ast.Constant(None)
 
 
-@functools.lru_cache(maxsize=4096)
 def pattern(text: str) -> ast.expr:
     """Return the target of an operation, which may be the text of a tuple."""
     return name(text) if text.isidentifier() else ast.parse(text, mode="eval").body

@@ -116,3 +116,15 @@ class AddOne(tg.Function):
     @staticmethod
     def backward(ctx, g):
         return g * 5
+
+
+class ProductOfTwo(tg.Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return x * y
+
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        return g * y, g * x

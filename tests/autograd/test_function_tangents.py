@@ -6,7 +6,7 @@ import weakref
 
 import numpy as np
 import pytest
-from functions import make
+from functions import ProductOfTwo, make
 from leaves import leaf
 
 import tapegrad as tg
@@ -272,19 +272,8 @@ class TestRefused:
 
 @pytest.mark.parametrize("dtypes", [("f4", "f8"), ("f8", "f4"), ("f4", "f4")])
 def test_without_a_jvp_for_inputs_of_several_precisions(dtypes):
-    class Product(tg.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, y):
-            ctx.save_for_backward(x, y)
-            return x * y
-
-        @staticmethod
-        def backward(ctx, g):
-            x, y = ctx.saved_tensors
-            return g * y, g * x
-
     x, y = np.array([1.0, 2.0], dtypes[0]), np.array([3.0, 5.0], dtypes[1])
-    for apply in (Product.apply, tg.jit(Product.apply)):
+    for apply in (ProductOfTwo.apply, tg.jit(ProductOfTwo.apply)):
         value, tangent = tg.jvp(lambda x, y, f=apply: f(x, y), (0, 1))(x, y, x, y)
         assert value.dtype == tangent.dtype == np.result_type(x, y)
         np.testing.assert_allclose(tangent, [6.0, 20.0])

@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+from functions import ProductOfTwo
 from leaves import leaf_of
 
 import tapegrad as tg
@@ -204,18 +205,6 @@ def leaf_made_inside(*numbers):
         return leaf_of(*numbers)
 
 
-class Product(Function):
-    @staticmethod
-    def forward(ctx, x, y):
-        ctx.save_for_backward(x, y)
-        return x * y
-
-    @staticmethod
-    def backward(ctx, g):
-        x, y = ctx.saved_tensors
-        return g * y, g * x
-
-
 USES = {
     "multiply": lambda r, s: r * s,
     "reflected": lambda r, s: s * r,
@@ -238,7 +227,7 @@ USES = {
     "in place": lambda r, s: (s * 1.0).mul_(r),
     "sum of both": lambda r, s: r + s * s,
     "twice": lambda r, s: r * 2.0 + s * s,
-    "Function": Product.apply,
+    "Function": ProductOfTwo.apply,
     "checkpoint": lambda r, s: checkpoint(lambda x, y: x * y, r, s, use_reentrant=False),
     "njit": tg.njit(lambda r, s: r * s),
 }
