@@ -34,6 +34,7 @@ LAYERS = [
         for name in (
             "argument_copies",
             "errors",
+            "generated",
             "facts",
             "kept",
             "kinds",

@@ -1,7 +1,8 @@
 """Statements of generated code, added one after the other, and those of the normal form.
 
 Generated code is made of Python's ``ast`` nodes, as the expressions of the normal form are. A
-function is printed once, when it is complete (`tapegrad.transform.printer`).
+function of all statements is what Python's parser would make of its text
+(`tapegrad.transform.printer.complete`), so that passes may change it.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from tapegrad.transform.nodes import (
     OPERATORS,
     call_of,
     counting,
+    expression_of,
     is_number,
     item,
     opposite,
-    pattern,
     tuple_of,
 )
-from tapegrad.transform.printer import PARALLEL, UNDEFINED, show_function
+from tapegrad.transform.printer import PARALLEL, UNDEFINED, complete
 
 Pair = tuple[ast.expr, ast.expr]  # a target and a value
 
@@ -128,7 +129,8 @@ class Builder:
     def function(self, identifier: str, parameters: Sequence[str]) -> ast.FunctionDef:
         """Return the function of all statements."""
         arguments = ast.arguments([], [ast.arg(p) for p in parameters], None, [], [], None, [])
-        return ast.FunctionDef(identifier, arguments, self.body or [ast.Pass()], [], lineno=0)
+        made = ast.FunctionDef(identifier, arguments, self.body or [ast.Pass()], [], lineno=0)
+        return complete(made)
 
 
 def _are_same(target: ast.expr, value: ast.expr) -> bool:
@@ -199,7 +201,7 @@ def add_block(builder: Builder, block: Block) -> None:
 
 def add_let(builder: Builder, let: Let) -> None:
     """Add an operation."""
-    builder.assign(pattern(let.target), let.expr)
+    builder.assign(expression_of(let.target), let.expr)
 
 
 def sides(
@@ -269,9 +271,14 @@ def result_of(function: FunctionIR) -> ast.expr:
     return ast.Constant(None) if result is None else result
 
 
-def print_function(function: FunctionIR, identifier: str) -> str:
-    """Return the text of a function in normal form; its loops run in order."""
+def function_of(function: FunctionIR, identifier: str) -> ast.FunctionDef:
+    """Return the code of a function in normal form; its loops run in order."""
     builder = Builder(in_order=True)
     add_block(builder, function.body)
     builder.result(result_of(function))
-    return show_function(builder.function(identifier, function.params))
+    return builder.function(identifier, function.params)
+
+
+def print_function(function: FunctionIR, identifier: str) -> str:
+    """Return the text of a function in normal form; its loops run in order."""
+    return ast.unparse(function_of(function, identifier)) + "\n"

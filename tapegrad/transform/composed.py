@@ -11,6 +11,7 @@ from numba.core import types
 from tapegrad.transform.base import Derivative, written_arguments
 from tapegrad.transform.derivatives import is_tangent, once, pullback, pushforward
 from tapegrad.transform.errors import TransformError
+from tapegrad.transform.generated import parsed_function
 from tapegrad.transform.kinds import (
     holds_complex,
     holds_real,
@@ -54,7 +55,7 @@ class Composed(Derivative):
         if own.intersection(names):  # the user's arguments have names that are used here
             names = [unlike(name, {*own, *names}) if name in own else name for name in names]
             text = self.text(entry, names, kinds)
-        program.write(text, self.base)
+        program.add(parsed_function(text), self.base)
         return entry
 
     def passed(self, names: list[str], kinds: tuple[Any, ...]) -> list[str]:

@@ -15,7 +15,7 @@ from tapegrad.transform.codegen import store
 from tapegrad.transform.codegen.instance import Instance
 from tapegrad.transform.codegen.program import Program
 from tapegrad.transform.codegen.versions import versions_of
-from tapegrad.transform.independence.generated import Generated
+from tapegrad.transform.generated import Generated, parsed_function
 from tapegrad.transform.rules.partials import op_of_function
 from tapegrad.transform.stubs import inherited_options
 from tapegrad.transform.verifier.verify import verify
@@ -62,7 +62,7 @@ def generate(
         entries.append(derivative.generate(program, kinds))
         names = list(inspect.signature(derivative.py_func).parameters)
         condition = instance.condition(names)
-    text = _text(Generated(*part) for part in program.texts)
+    text = _text(program.functions)
     given = (*store.namespace({}), *program.statics)
     fresh = {t for t, v in program.statics.items() if hasattr(v, "_tapegrad_transform")}
     pure = {t for t, v in program.statics.items() if op_of_function(v) is not None}
@@ -100,7 +100,7 @@ def _write_call(program: Program, derivative: Derivative, entry: str, bound: Bou
     names = ", ".join(inspect.signature(derivative.py_func).parameters)
     lines.append(f"    return {entry}({', '.join(bound.texts)})\n")
     text = f"def {caller}({names}):\n{''.join(lines)}"
-    program.write(text, derivative.base)
+    program.add(parsed_function(text), derivative.base)
     return caller
 
 

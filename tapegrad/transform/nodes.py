@@ -79,8 +79,8 @@ def returned_of(identifiers: list[str]) -> ast.expr:
     return tuple_of(names(identifiers)) if identifiers else ast.Constant(None)
 
 
-def pattern(text: str) -> ast.expr:
-    """Return the target of an operation, which may be the text of a tuple."""
+def expression_of(text: str) -> ast.expr:
+    """Return the expression of a text, which is a name most of the time."""
     return name(text) if text.isidentifier() else ast.parse(text, mode="eval").body
 
 

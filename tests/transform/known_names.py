@@ -1,6 +1,6 @@
 """What is known of the names in the texts of tests."""
 
-from tapegrad.transform.independence.uses import Facts
+from tapegrad.transform.generated import Facts
 from tapegrad.transform.ir import Role, Value
 
 

@@ -12,6 +12,7 @@ import tapegrad as tg
 from tapegrad.transform import composed, derivatives
 from tapegrad.transform.codegen import directions, program
 from tapegrad.transform.errors import InternalError, SingleDirectionError
+from tapegrad.transform.generated import Generated, parsed_function
 from tapegrad.transform.ir import Role, Value
 from tapegrad.transform.verifier.directions import verify_directions
 
@@ -374,6 +375,7 @@ def test_code_that_is_not_known(line):
     mode = directions.Forward.__new__(directions.Forward)
     mode.suffix, mode.rest, mode.types = "_dot", "_rest", {"x": None, "y": None}
     mode.values = {"x_dot": Value(Role.TANGENT, "x")}
-    functions = [(text, None), ("def f_entry(x, x_dot):\n    return 0.0\n", None)]
+    texts = [text, "def f_entry(x, x_dot):\n    return 0.0\n"]
+    functions = [Generated(parsed_function(text), None) for text in texts]
     with pytest.raises(SingleDirectionError):
         directions.in_directions(functions, {"f_tangent": (mode, None)}, "f_entry", 1, COUNT)

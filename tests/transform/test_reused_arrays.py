@@ -17,7 +17,7 @@ from tapegrad.transform import runtime
 from tapegrad.transform.blocks.holding import Flow
 from tapegrad.transform.blocks.reuse import reuse_arrays
 from tapegrad.transform.frontend.liveness import live
-from tapegrad.transform.independence.generated import Generated
+from tapegrad.transform.generated import Generated, parsed_function
 from tests.transform.random_programs.interpret import Interpreter, types_only
 
 X = np.array([0.7, 1.2, 0.9, 1.4])
@@ -405,14 +405,17 @@ FACTS = facts_of(
 
 def reused_in(text, **others):
     """What a function of the text reuses, beside other functions of its module."""
-    functions = {name: Generated(textwrap.dedent(code), None) for name, code in others.items()}
+    functions = {
+        name: Generated(parsed_function(textwrap.dedent(code)), None)
+        for name, code in others.items()
+    }
 
     def holding(name):
         found = functions.get(name)
         return Flow(found.tree, FACTS, holding).holding() if found else None
 
     code = f"def f(x, n, t, tape, top):\n{textwrap.indent(textwrap.dedent(text), '    ')}"
-    tree = Generated(code, None).tree
+    tree = parsed_function(code)
     reuse_arrays(tree, FACTS, Flow(tree, FACTS, holding), lambda stem: stem)
     return reused_names(ast.unparse(tree))
 
@@ -573,7 +576,7 @@ def test_results_are_computed_before_places_are_given_back():
         return t
     """
     code = f"def f(x, n, t, tape, top):\n{textwrap.indent(textwrap.dedent(text), '    ')}"
-    tree = Generated(code, None).tree
+    tree = parsed_function(code)
     assert reuse_arrays(tree, FACTS, Flow(tree, FACTS, lambda name: None), lambda stem: stem)
     lines = [line.strip() for line in ast.unparse(tree).splitlines()]
     first = lines.index("results = t + np.sum(w)")
@@ -592,7 +595,7 @@ def test_places_are_given_back_before_an_error():
     """
     code = f"def f(x, n, t, tape, top):\n{textwrap.indent(textwrap.dedent(text), '    ')}"
     for raised, is_given_back in (("ValueError(n)", True), ("ValueError(w[0])", False)):
-        tree = Generated(code.replace("ValueError(n)", raised), None).tree
+        tree = parsed_function(code.replace("ValueError(n)", raised))
         assert reuse_arrays(tree, FACTS, Flow(tree, FACTS, lambda name: None), lambda stem: stem)
         lines = [line.strip() for line in ast.unparse(tree).splitlines()]
         before = lines[lines.index(f"raise {raised}") - 1]
@@ -634,7 +637,7 @@ def test_memory_after_errors():
 def places_in(text):
     """The places of the arrays that a function of the text reuses, and the lines of its loops."""
     code = f"def f(x, n, t, tape, top):\n{textwrap.indent(textwrap.dedent(text), '    ')}"
-    tree = Generated(code, None).tree
+    tree = parsed_function(code)
     reuse_arrays(tree, FACTS, Flow(tree, FACTS, lambda name: None), lambda stem: stem)
     found = re.findall(r"(\w+) = runtime\.scratch\(places, (\d+)", ast.unparse(tree))
     return {name: int(place) for name, place in found}, ast.unparse(tree)

@@ -15,7 +15,7 @@ from typing import Any
 from numba.core import types
 
 from tapegrad.transform.blocks.making import is_plain_array
-from tapegrad.transform.independence.uses import Facts
+from tapegrad.transform.generated import Facts
 from tapegrad.transform.syntax import subtree, text_of
 
 # derivatives of products, by their arguments

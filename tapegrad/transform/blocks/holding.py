@@ -11,7 +11,8 @@ import numpy as np
 
 from tapegrad.transform import facts
 from tapegrad.transform.facts import NEW_METHODS
-from tapegrad.transform.independence.uses import READING, TAPE, Facts
+from tapegrad.transform.generated import Facts
+from tapegrad.transform.independence.uses import READING, TAPE
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.syntax import PURE, subtree, text_of
 from tapegrad.transform.verifier.code import leaves

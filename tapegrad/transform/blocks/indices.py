@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from numba.core import types
 
 from tapegrad.transform.frontend.liveness import assigned, used
+from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.plan import Plan, known_offsets, moved, offset_of
 from tapegrad.transform.independence.sums import assignments
-from tapegrad.transform.independence.uses import Facts
 from tapegrad.transform.syntax import subtree
 
 

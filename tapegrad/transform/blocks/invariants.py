@@ -16,8 +16,8 @@ import ast
 from numba.core import types
 
 from tapegrad.transform.frontend.liveness import assigned, live, used
+from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.sums import blocks_of
-from tapegrad.transform.independence.uses import Facts
 
 
 def move_out_invariants(tree: ast.FunctionDef, facts: Facts) -> None:

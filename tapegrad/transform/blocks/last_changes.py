@@ -23,8 +23,8 @@ from collections.abc import Callable, Collection, Iterator
 from tapegrad.transform.blocks.zeros import is_cotangent, is_pure, names_read, vanishes
 from tapegrad.transform.frontend.liveness import assigned
 from tapegrad.transform.frontend.source import MATTERS
+from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.sums import blocks_of
-from tapegrad.transform.independence.uses import Facts
 from tapegrad.transform.syntax import text_of
 
 _ZERO, _ONE = ast.Constant(0.0), ast.Constant(1.0)

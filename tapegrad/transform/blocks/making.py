@@ -8,7 +8,7 @@ from typing import Any
 
 from numba.core import types
 
-from tapegrad.transform.independence.uses import Facts
+from tapegrad.transform.generated import Facts
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.syntax import text_of
 

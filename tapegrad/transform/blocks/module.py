@@ -38,10 +38,10 @@ from tapegrad.transform.blocks.zeros import (
     skip_unselected,
 )
 from tapegrad.transform.frontend.liveness import assigned, used
-from tapegrad.transform.independence.generated import Generated, copy_with
+from tapegrad.transform.generated import Facts, Generated, copy_with
 from tapegrad.transform.independence.plan import Surroundings, index_of, plan_of
 from tapegrad.transform.independence.sums import blocks_of
-from tapegrad.transform.independence.uses import Effects, Facts, UnprovedError
+from tapegrad.transform.independence.uses import Effects, UnprovedError
 from tapegrad.transform.syntax import subtree, text_of
 from tapegrad.transform.verifier.code import leaves
 
@@ -223,8 +223,7 @@ class Module:
             if isinstance(node, ast.Name):
                 node.id = self.made.names.get(node.id, node.id)
         tree.name = self.made.names[function.name]
-        text = ast.unparse(ast.fix_missing_locations(tree)) + "\n"
-        self._add(text, function, function.options)
+        self._add(ast.fix_missing_locations(tree), function, function.options)
 
     def _loops(self, function: Generated) -> Replaced:
         """Return what takes the place of loops."""
@@ -325,13 +324,12 @@ class Module:
                     return ""
                 node.func = ast.parse(found, mode="eval").body
         tree.name = self.fresh(f"{function.name}_vectorized")
-        text = ast.unparse(tree) + "\n"
-        self._add(text, function, {"forceinline": True})
+        self._add(tree, function, {"forceinline": True})
         return tree.name
 
-    def _add(self, text: str, function: Generated, options: dict[str, Any]) -> None:
+    def _add(self, tree: ast.FunctionDef, function: Generated, options: dict[str, Any]) -> None:
         """Add a function that was made from another one."""
-        made = replace(function, text=text, options=options)
+        made = replace(function, tree=tree, options=options)
         self.made.functions.append(made)
 
     def _vector_function(self, node: ast.Call) -> str:

@@ -21,8 +21,8 @@ from numba.core import types
 
 from tapegrad.transform.blocks.making import MAKERS, is_plain_array
 from tapegrad.transform.frontend.liveness import assigned, live
+from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.sums import blocks_of
-from tapegrad.transform.independence.uses import Facts
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.syntax import subtree, text_of
 from tapegrad.transform.verifier.memory import SHAPE

@@ -27,8 +27,8 @@ from tapegrad.transform import facts
 from tapegrad.transform.blocks.holding import Flow
 from tapegrad.transform.blocks.making import is_plain_array, made
 from tapegrad.transform.frontend.liveness import assigned, live, used
+from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.sums import blocks_of
-from tapegrad.transform.independence.uses import Facts
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.printer import is_parallel
 from tapegrad.transform.syntax import may_leave, subtree, text_of

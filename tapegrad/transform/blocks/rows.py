@@ -18,7 +18,7 @@ from tapegrad.transform.blocks.elements import may_raise_error
 from tapegrad.transform.blocks.making import MAKERS
 from tapegrad.transform.blocks.sharing import Sharing
 from tapegrad.transform.frontend.liveness import assigned, used
-from tapegrad.transform.independence.generated import Generated
+from tapegrad.transform.generated import Generated
 from tapegrad.transform.independence.plan import known_offsets, moved, offset_of, range_of
 from tapegrad.transform.independence.sums import assignments, blocks_of
 from tapegrad.transform.syntax import subtree, text_of

@@ -22,7 +22,7 @@ from numba.core import types
 from tapegrad.transform.blocks.extents import Extents
 from tapegrad.transform.blocks.making import is_plain_array
 from tapegrad.transform.blocks.unread_zeros import Nest, index_of, nest_of
-from tapegrad.transform.independence.uses import Facts
+from tapegrad.transform.generated import Facts
 from tapegrad.transform.syntax import subtree, text_of
 
 

@@ -26,8 +26,8 @@ from tapegrad.transform.blocks.unread_zeros import extent_of
 from tapegrad.transform.blocks.zeros import EXTREMES, is_pure, names_read, vanishes
 from tapegrad.transform.frontend.liveness import assigned, live
 from tapegrad.transform.frontend.source import MATTERS
+from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.sums import blocks_of
-from tapegrad.transform.independence.uses import Facts
 from tapegrad.transform.ir import replace_names
 from tapegrad.transform.syntax import subtree, text_of
 

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from tapegrad.transform.blocks.holding import Flow
 from tapegrad.transform.blocks.making import is_plain_array, made
 from tapegrad.transform.frontend.liveness import live, used
+from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.sums import blocks_of
-from tapegrad.transform.independence.uses import Facts
 from tapegrad.transform.printer import is_parallel
 from tapegrad.transform.syntax import subtree, text_of
 

@@ -27,8 +27,9 @@ from tapegrad.transform import facts
 from tapegrad.transform.blocks.holding import Flow
 from tapegrad.transform.blocks.making import MAKERS, is_plain_array
 from tapegrad.transform.blocks.rows import Rows, drop_rows, loops_with_rows
+from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.sums import blocks_of
-from tapegrad.transform.independence.uses import READING, Facts
+from tapegrad.transform.independence.uses import READING
 from tapegrad.transform.syntax import subtree, text_of
 from tapegrad.transform.verifier.memory import SHAPE, added_to
 

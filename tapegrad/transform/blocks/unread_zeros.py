@@ -24,8 +24,8 @@ from tapegrad.transform.blocks.extents import Extents, Index
 from tapegrad.transform.blocks.holding import Flow
 from tapegrad.transform.frontend.liveness import assigned, live
 from tapegrad.transform.frontend.source import MATTERS
+from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.sums import blocks_of
-from tapegrad.transform.independence.uses import Facts
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.syntax import may_leave, subtree, text_of
 from tapegrad.transform.verifier.memory import SHAPE

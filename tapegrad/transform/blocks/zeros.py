@@ -20,8 +20,8 @@ from numba.core import types
 
 from tapegrad.transform.frontend.liveness import assigned, live
 from tapegrad.transform.frontend.source import MATTERS
+from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.sums import blocks_of
-from tapegrad.transform.independence.uses import Facts
 from tapegrad.transform.syntax import subtree, text_of
 
 PRODUCT = "runtime.product"

@@ -21,7 +21,6 @@ from tapegrad.transform.errors import TransformError
 from tapegrad.transform.ir import FunctionIR, name, unused
 from tapegrad.transform.kinds import copy_kind, is_array
 from tapegrad.transform.nodes import call_of, names, returned_of, tuple_of
-from tapegrad.transform.printer import show_function
 from tapegrad.transform.runtime import kind_name
 
 
@@ -60,7 +59,7 @@ def write_checkpointed(
     if kept_types:
         program.add(forward, instance.dispatcher)
     else:  # never called
-        program.unwritten.append(show_function(forward))
+        program.unwritten.append(ast.unparse(forward))
     inputs = [n for n, active in zip(params, variant.active, strict=True) if active]
     shadows = [n + suffix for n in inputs if is_array(kinds[n])]
     numbers = [n + suffix for n in inputs if not is_array(kinds[n])]

@@ -7,41 +7,39 @@ allocated. This works on finished code, which was verified with these stores.
 from __future__ import annotations
 
 import ast
+import copy
 from collections import Counter
-from typing import Any
+from dataclasses import replace
 
 from tapegrad.transform import facts
+from tapegrad.transform.generated import Generated
 from tapegrad.transform.syntax import subtree, text_of
 
 _NEW = tuple(f"np.{name}" for name in facts.MADE & facts.OF_SHAPES)
 _PAIR = ["value", "dots"]
 
 
-def without_values(functions: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+def without_values(functions: list[Generated]) -> list[Generated]:
     """Return the functions of a module with a pushforward that does not return the value.
 
     It has the statement ``value, dots = inner(...)``. What the inner function returns as value is
     then 0, unless another function calls it.
     """
-    trees = [ast.parse(text).body[0] for text, _ in functions]
+    trees = [copy.deepcopy(function.tree) for function in functions]
     uses = Counter(n.id for tree in trees for n in subtree(tree) if isinstance(n, ast.Name))
     inner = ""
     for tree in trees:
-        assert isinstance(tree, ast.FunctionDef)
         inner = _inner(tree) or inner
     found = []
-    for tree, (text, made_from) in zip(trees, functions, strict=True):
-        assert isinstance(tree, ast.FunctionDef)
+    for tree, function in zip(trees, functions, strict=True):
         last = tree.body[-1]
         assert isinstance(last, ast.Return)
         if tree.name == inner and uses[inner] == 1:
             _remove_value(tree)
-            text = ast.unparse(tree) + "\n"
         elif _inner(tree):
             assert isinstance(last.value, ast.Tuple)
             last.value = last.value.elts[1]
-            text = ast.unparse(tree) + "\n"
-        found.append((text, made_from))
+        found.append(replace(function, tree=tree))
     return found
 
 

@@ -12,10 +12,12 @@ from __future__ import annotations
 import ast
 import copy
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from tapegrad.transform.codegen.forward import Forward
 from tapegrad.transform.errors import SingleDirectionError
+from tapegrad.transform.generated import Generated
 from tapegrad.transform.ir import take
 from tapegrad.transform.syntax import subtree, text_of
 
@@ -34,18 +36,18 @@ ON_TAPE = frozenset(
 
 
 def in_directions(
-    functions: list[tuple[str, Any]],
+    functions: list[Generated],
     known: dict[str, tuple[Any, Any]],
     entry: str,
     given: int,
     count: int,
-) -> tuple[list[tuple[str, Any]], dict[str, Names]]:
+) -> tuple[list[Generated], dict[str, Names]]:
     """Return the functions of a module with tangents of several directions.
 
     Parameters
     ----------
     functions
-        Each function, with what it was made from.
+        Its functions.
     known
         The modes of functions that are made from the user's, in which the new names get types.
     entry
@@ -68,11 +70,7 @@ def in_directions(
     SingleDirectionError
         If tangents are computed in a way that is not known here.
     """
-    trees = {}
-    for text, _ in functions:
-        tree = ast.parse(text).body[0]
-        assert isinstance(tree, ast.FunctionDef)
-        trees[tree.name] = tree
+    trees = {function.name: function.tree for function in functions}
     modes = {n: known[n][0] for n in trees if n in known and isinstance(known[n][0], Forward)}
     names = {name: _tangents(trees[name], mode, count) for name, mode in modes.items()}
     params = [p.arg for p in trees[entry].args.args]
@@ -83,11 +81,11 @@ def in_directions(
             if tangent in mode.values:
                 mode.values |= dict.fromkeys(directions[1:], mode.values[tangent])
     found = []
-    for (text, made_from), (name, tree) in zip(functions, trees.items(), strict=True):
-        if name in names:
-            tree = _Writer(names, trees, name == entry, count).function(tree)
-            text = ast.unparse(tree) + "\n"
-        found.append((text, made_from))
+    for function in functions:
+        if function.name in names:
+            writer = _Writer(names, trees, function.name == entry, count)
+            function = replace(function, tree=writer.function(function.tree))
+        found.append(function)
     return found, names
 
 

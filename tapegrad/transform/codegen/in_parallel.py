@@ -5,7 +5,7 @@ from __future__ import annotations
 from tapegrad.transform.codegen.instance import Instance
 from tapegrad.transform.codegen.program import Program
 from tapegrad.transform.frontend.source import Source
-from tapegrad.transform.independence.generated import Generated
+from tapegrad.transform.generated import Generated
 from tapegrad.transform.independence.uses import READ, STORE, Effects
 from tapegrad.transform.ir import Effect, Let, leaf_names, walk
 from tapegrad.transform.parallel.module import Made, Module

@@ -9,7 +9,7 @@ from typing import Any
 
 from numba.core import types
 
-from tapegrad.transform.builder import print_function
+from tapegrad.transform.builder import function_of
 from tapegrad.transform.codegen.analysis import Activity, Arrays, unused_at_times
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.ir import (
@@ -150,7 +150,7 @@ class Instance:
             callee = getattr(rule, "instance", None)
             if callee is not None and callee.draws_numbers(statics, (*seen, self)):
                 return True
-        tree = ast.parse(print_function(self.function, "function"))
+        tree = function_of(self.function, "function")
         texts = {text_of(node.func) for node in subtree(tree) if isinstance(node, ast.Call)}
         return any("random" in text or draws(statics.get(text)) for text in texts)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from numba.core import types
 
-from tapegrad.transform.builder import print_function
+from tapegrad.transform.builder import function_of, print_function
 from tapegrad.transform.codegen.checkpointed import write_checkpointed
 from tapegrad.transform.codegen.dead_arrays import without_values
 from tapegrad.transform.codegen.directions import in_directions
@@ -27,13 +27,13 @@ from tapegrad.transform.frontend.inference import infer
 from tapegrad.transform.frontend.normalize import normalize
 from tapegrad.transform.frontend.pruning import prune
 from tapegrad.transform.frontend.source import Source
+from tapegrad.transform.generated import Generated
 from tapegrad.transform.ir import FunctionIR, Let, Loop, name, take, walk
 from tapegrad.transform.kinds import holds_instance, is_array, is_real
 from tapegrad.transform.lowering.assumptions import assumptions
 from tapegrad.transform.lowering.fusion import fuse
 from tapegrad.transform.lowering.inlining import inline
 from tapegrad.transform.lowering.lower import Lowering
-from tapegrad.transform.printer import show_function
 from tapegrad.transform.rules.base import Held, Unknown
 from tapegrad.transform.rules.calls import Call
 from tapegrad.transform.syntax import identifier
@@ -48,7 +48,7 @@ class Program:
         self.instances: dict[Any, Instance] = {}
         self.variants: dict[Any, Variant] = {}
         self.tangents: dict[Any, str] = {}
-        self.texts: list[tuple[str, Any]] = []  # each function, with what it was made from
+        self.functions: list[Generated] = []
         # for the verifier: forward functions that are not called, and the primal of each function
         self.unwritten: list[str] = []
         self.primals: dict[str, Primal] = {}
@@ -86,11 +86,7 @@ class Program:
 
     def add(self, function: ast.FunctionDef, dispatcher: Any) -> None:
         """Add a function that was made from a compiled one and inherits its options."""
-        self.write(show_function(function), dispatcher)
-
-    def write(self, text: str, dispatcher: Any) -> None:
-        """Add a function that was made from a compiled one and inherits its options."""
-        self.texts.append((text, dispatcher))
+        self.functions.append(Generated(function, dispatcher))
 
     def instance(self, dispatcher: Any, kinds: tuple[Any, ...]) -> Instance:
         """Return the instance for some argument types; it is analysed later."""
@@ -135,8 +131,7 @@ class Program:
             segments += made
             known = self._find_effects()
         for segment in segments:
-            text = print_function(segment.function, segment.function.name)
-            self.write(text, segment.dispatcher)
+            self.add(function_of(segment.function, segment.function.name), segment.dispatcher)
         for instance in known:
             check_overlaps(instance)
         while any(map(self._find_disturbed, reversed(known))):  # callees first
@@ -270,14 +265,14 @@ class Program:
 
     def drop_values(self) -> None:
         """Let functions compute no arrays that are only part of the value."""
-        self.texts = without_values(self.texts)
+        self.functions = without_values(self.functions)
 
     def take_directions(self, entry: str, given: int, count: int) -> None:
         """Let functions take several tangents, which is verified."""
-        texts, names = in_directions(self.texts, self.modes, entry, given, count)
-        one, several = ([text for text, _ in functions] for functions in (self.texts, texts))
-        verify_directions(one, several, names, entry)
-        self.texts = texts
+        several, names = in_directions(self.functions, self.modes, entry, given, count)
+        before, after = ([f.text for f in fs] for fs in (self.functions, several))
+        verify_directions(before, after, names, entry)
+        self.functions = several
 
     def static(self, text: str, value: Any, origin: Any) -> str:
         """Return the name in this module of an object that a function refers to as `text`."""

@@ -17,7 +17,7 @@ from tapegrad.transform.codegen.split import seed_name
 from tapegrad.transform.ir import FunctionIR, Structure, leaf_names, name
 from tapegrad.transform.kinds import is_array, is_real, shape_checks, zero_of
 from tapegrad.transform.lowering.partners import without_partners
-from tapegrad.transform.nodes import call_of, returned_of, tuple_of
+from tapegrad.transform.nodes import call_of, expression_of, returned_of, tuple_of
 
 
 def write_pullback(
@@ -80,9 +80,9 @@ def write_pullback(
         starts.lines(buffer_checks(instance, buffers, outside))
     for leaf in given:
         if out:
-            zeros = call_of("runtime.cleared", name(buffers[leaf]))
+            zeros = call_of("runtime.cleared", expression_of(buffers[leaf]))
         else:
-            zeros = call_of("np.zeros_like", name(texts[leaf]))
+            zeros = call_of("np.zeros_like", expression_of(texts[leaf]))
         starts.assign(name(made.gen.derivative(leaf)), zeros)
     bar = made.gen.bar
     grads = [gradient_of(instance.params[k], inputs, function, bar) for k in params]

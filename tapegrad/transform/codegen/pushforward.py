@@ -14,7 +14,7 @@ from tapegrad.transform.codegen.instance import Instance, overlap_checks, paths
 from tapegrad.transform.ir import Structure, leaf_names, name
 from tapegrad.transform.kinds import is_array, is_real, shape_checks
 from tapegrad.transform.lowering.partners import without_partners
-from tapegrad.transform.nodes import call_of, item, names, tuple_of
+from tapegrad.transform.nodes import call_of, expression_of, item, names, tuple_of
 
 # Copies of the tangent of an array that is written to, by its layout. Views of an array and of its
 # tangent are the same expressions, which copy for some layouts.
@@ -78,16 +78,17 @@ def write_pushforward(program: Any, instance: Instance, params: list[int]) -> st
     builder.lines(overlap_checks(instance))
     leaves = instance.leaves()
     changed = {leaves[position] for position in instance.writes}
-    given: dict[str, str] = {}  # text of the tangent of each part
+    given: dict[str, str] = {}  # the text of the tangent of each part
     for number, text, value in zip(params, tangents, chosen, strict=True):
         builder.lines(shape_checks(text, function.params[number], instance.kinds[number]))
         for path, leaf in paths(value, text):
             copy = _COPY[getattr(function.types[leaf], "layout", "C")]
             given[leaf] = path + copy if leaf in changed else path
-    arguments = [*function.params, *(given[leaf] for leaf in leaves if leaf in inputs)]
+    arguments = names(function.params)
+    arguments += [expression_of(given[leaf]) for leaf in leaves if leaf in inputs]
     results = instance.results()
     found = tuple_of(names(["value", "dots"]))
-    builder.assign(found, call_of(inner, *names(arguments)))
+    builder.assign(found, call_of(inner, *arguments))
 
     def convert(leaf: ast.expr) -> ast.expr:
         if isinstance(leaf, ast.Name) and leaf.id in results:

@@ -33,8 +33,7 @@ from tapegrad.transform.ir import (
     walk,
 )
 from tapegrad.transform.kinds import is_array
-from tapegrad.transform.nodes import call_of
-from tapegrad.transform.printer import show
+from tapegrad.transform.nodes import call_of, expression_of
 from tapegrad.transform.rules import base as rules
 
 
@@ -170,11 +169,11 @@ class Shadows:
         """
         made = {n: self.state.scopes.makers.get(n) for n in names_in(expr)}
         tuples = {
-            n: show(let.expr)
+            n: let.expr
             for n, let in made.items()
             if isinstance(let, Let) and isinstance(let.expr, ast.Tuple)
         }
-        return ast.parse(show(replace_names(expr, tuples)), mode="eval").body
+        return replace_names(expr, tuples)
 
     def move(self, loop: Loop) -> dict[str, str]:
         """Return the arrays of a loop whose shadows were those of loop-carried ones, by these."""
@@ -237,7 +236,7 @@ class Shadows:
         """
         for array in self.inner:
             if self.is_wanted(array):
-                zeros = call_of("np.zeros_like", name(texts.get(array, array)))
+                zeros = call_of("np.zeros_like", expression_of(texts.get(array, array)))
                 builder.assign(name(self.state.derivative(array)), zeros)
 
     def write(self, builder: Builder, statement: Statement) -> None:

@@ -15,7 +15,7 @@ from tapegrad.transform.errors import TransformError
 from tapegrad.transform.ir import FunctionIR, Let, name, names_in, walk
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.nodes import names, returned_of, tuple_of
-from tapegrad.transform.printer import show, show_function
+from tapegrad.transform.printer import show
 
 
 class Variant:
@@ -138,7 +138,7 @@ def write_split(
     if variant.uses_tape or returned or handed:
         program.add(forward, instance.dispatcher)
     else:  # never called
-        program.unwritten.append(show_function(forward))
+        program.unwritten.append(ast.unparse(forward))
 
 
 def refuse_segments(function: FunctionIR) -> None:

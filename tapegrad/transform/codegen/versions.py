@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from tapegrad.transform.blocks.module import Module
-from tapegrad.transform.builder import print_function
+from tapegrad.transform.builder import function_of
 from tapegrad.transform.codegen.in_parallel import message_of, parallel_versions
 from tapegrad.transform.codegen.program import Program
 from tapegrad.transform.codegen.reverse_state import ReverseState
-from tapegrad.transform.independence.generated import Generated
-from tapegrad.transform.independence.uses import Facts
+from tapegrad.transform.generated import Facts, Generated, parsed_function
 from tapegrad.transform.ir import Loop, walk
 from tapegrad.transform.lowering.extents import Extents
 
@@ -51,7 +49,7 @@ def versions_of(program: Program, entries: list[str], condition: str) -> Version
     condition
         The condition.
     """
-    verified = [_generated(program, *part) for part in program.texts]
+    verified = [_with_facts(program, function) for function in program.functions]
     parallel = parallel_versions(program, verified)
     runs = [parallel.names.get(entry, entry) for entry in entries]
     found = Versions(verified, parallel.functions, runs[0])
@@ -80,12 +78,12 @@ def _guarded(
         f"        return {run}({names})",
         "    raise runtime.UnequalExtentsError",
     ]
-    return Generated("\n".join(lines) + "\n", called.made_from)
+    return Generated(parsed_function("\n".join(lines)), called.made_from)
 
 
-def _generated(program: Program, text: str, made_from: Any) -> Generated:
+def _with_facts(program: Program, function: Generated) -> Generated:
     """Return a function with what is known of it."""
-    found = Generated(text, made_from)
+    found = replace(function)
     if found.name in program.modes:
         mode, found.unit = program.modes[found.name]
         found.facts = Facts(
@@ -107,6 +105,6 @@ def _helper(program: Program, name: str) -> Generated | None:
     found = [i for (given, _), i in program.instances.items() if given is callee]
     if len(found) != 1 or found[0].error is not None:
         return None
-    made = Generated(print_function(found[0].function, name), callee)
+    made = Generated(function_of(found[0].function, name), callee)
     made.facts = Facts(found[0].function.types)
     return made

@@ -20,7 +20,7 @@ from numba.np.numpy_support import as_dtype
 from tapegrad.kernels import native
 from tapegrad.kernels.llvm.pipeline import use_pipeline
 from tapegrad.transform import composed, derivatives, frozen
-from tapegrad.transform.builder import print_function
+from tapegrad.transform.builder import function_of
 from tapegrad.transform.checks.checking import is_on
 from tapegrad.transform.codegen.program import Program
 from tapegrad.transform.codegen.store import namespace
@@ -147,7 +147,7 @@ def _of_chunk(
     instance = program.instance(base, kinds)
     program.analyse()
     function = instance.function
-    tree = ast.parse(print_function(function, "of_chunk")).body[0]
+    tree = function_of(function, "of_chunk")
     assert isinstance(tree, ast.FunctionDef)
     taken = names_of(function) | function.statics.keys() | {"stop_gradient", "of_chunk"}
     items = [p for p, given in zip(function.params, many, strict=True) if given]

@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tapegrad.transform.frontend.liveness import assigned, live, used
+from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.sums import assignments, carried, is_sum, needed
 from tapegrad.transform.independence.uses import (
     ADD,
     READ,
     Access,
     Effects,
-    Facts,
     UnprovedError,
     Uses,
 )

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-from numba.core import types
 
 from tapegrad.transform import facts
 from tapegrad.transform.facts import NEW_METHODS
+from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.sums import pairs
-from tapegrad.transform.ir import Value
-from tapegrad.transform.kinds import holds_array, is_array, is_complex
+from tapegrad.transform.kinds import is_array
 from tapegrad.transform.printer import PARALLEL
 from tapegrad.transform.rules.array_specs import FUNCTIONS
 from tapegrad.transform.syntax import PURE, subtree, text_of
@@ -46,65 +44,6 @@ class Access:
 
 class UnprovedError(Exception):
     """Why a loop is not proved to have independent iterations."""
-
-
-@dataclass
-class Facts:
-    """What is known of a generated function, besides its text.
-
-    Attributes
-    ----------
-    kinds
-        numba types of the names of the function that it was made from.
-    values
-        What the names of cotangents or tangents stand for.
-    extents
-        The `Extents` of that function, if known.
-    """
-
-    kinds: dict[str, Any]
-    values: Mapping[str, Value] = field(default_factory=dict)
-    extents: Any = None
-
-    def kind(self, name: str) -> Any:
-        """Return the type of a name, None if it is unknown."""
-        found = self.kinds.get(name)
-        return self.kinds.get(self.primal(name)) if found is None else found
-
-    def primal(self, name: str) -> str:
-        """Return the value whose cotangent or tangent a name is, or the name itself."""
-        return self.values[name].of if name in self.values else name
-
-    def shape(self, name: str) -> tuple[int, ...] | None:
-        """Return the shape of an array if it is constant, None if that is unknown."""
-        kind = self.kind(name)
-        if self.extents is None or not is_array(kind):
-            return None
-        own = self.primal(name)
-        keys = [self.extents.of(own, axis) for axis in range(kind.ndim)]
-        found = [self.extents.constant(key) for key in keys]
-        return None if None in found else tuple(found)
-
-    def extent(self, name: str) -> int | None:
-        """Return the value of a number if it is a constant extent, None for other names."""
-        if self.extents is None or self.kinds.get(name) != types.int64:
-            return None
-        key = self.extents.of_number(ast.Name(name, ast.Load()))
-        return None if key is None else self.extents.constant(key)
-
-    def sum_kind(self, name: str) -> Any:
-        """Return the type of a sum with this name, None if it is not a number."""
-        found = self.kinds.get(name)
-        if found is None and self.is_number(name):
-            return types.complex128 if is_complex(self.kind(name)) else types.float64
-        return types.unliteral(found) if isinstance(found, types.Number) else None
-
-    def is_number(self, name: str) -> bool:
-        """Whether a name is known to hold no array."""
-        kind = self.kind(name)
-        if isinstance(kind, types.BaseTuple):
-            return not holds_array(kind)
-        return isinstance(kind, (types.Number, types.Boolean, types.EnumMember))
 
 
 @dataclass(frozen=True)

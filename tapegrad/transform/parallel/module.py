@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tapegrad.transform.frontend.liveness import used
-from tapegrad.transform.independence.generated import Generated, copy_with
+from tapegrad.transform.generated import Generated, copy_with, parsed_function
 from tapegrad.transform.independence.plan import Plan, Surroundings, index_of, plan_of
 from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.independence.uses import (
@@ -146,21 +146,21 @@ class Module:
         for node in _names(tree):
             node.id = self.made.names.get(node.id, node.id)
         tree.name = self.made.names[function.name]
-        self._add(ast.unparse(tree) + "\n", function, {})
+        self._add(tree, function, {})
 
     def _write_loop(self, function: Generated, plan: Plan) -> list[ast.stmt]:
         """Write the functions for a loop; return the statements that replace it."""
         stem = f"{function.name}_{index_of(plan.loop)}"
         names = [self.fresh(f"{stem}_{role}") for role in ("worker", "guarded", "workers")]
         code = LoopCode(plan, names, self._tape_of(function, plan))
-        self._add(code.worker(), function, {})
-        self._add(code.guarded(), function, {})
-        self._add(code.driver(), function, OPTIONS)
+        self._add(parsed_function(code.worker()), function, {})
+        self._add(parsed_function(code.guarded()), function, {})
+        self._add(parsed_function(code.driver()), function, OPTIONS)
         return ast.parse(code.call()).body
 
-    def _add(self, text: str, function: Generated, options: dict[str, Any]) -> None:
+    def _add(self, tree: ast.FunctionDef, function: Generated, options: dict[str, Any]) -> None:
         """Add a function that was made from another one."""
-        made = replace(function, text=text, options=options)
+        made = replace(function, tree=tree, options=options)
         self.made.functions.append(made)
 
     def _tape_of(self, function: Generated, plan: Plan) -> str:

@@ -16,7 +16,7 @@ from numba.core import types
 from tapegrad.transform.builder import add_let
 from tapegrad.transform.ir import Let, Structure, leaves_of, name, names_in, replace_names
 from tapegrad.transform.kinds import is_array, is_real, may_share
-from tapegrad.transform.nodes import call_of, item, names, pattern, returned_of, tuple_of
+from tapegrad.transform.nodes import call_of, expression_of, item, names, returned_of, tuple_of
 from tapegrad.transform.rules.base import Rule, real_names
 from tapegrad.transform.rules.generators import ForwardCode, Generator, Lowerer, ReverseCode
 
@@ -278,7 +278,7 @@ class Call(AnyCall):
             if variant.uses_tape:
                 arguments += names(["tape", "top"])
                 others += ["tape", "top"]
-            target = pattern(let.target)
+            target = expression_of(let.target)
             made = call_of(variant.forward_name, *arguments)
             builder.assign(tuple_of([target, *names(others)]) if others else target, made)
         for result in self.results(let):
@@ -311,7 +311,7 @@ class Call(AnyCall):
             if is_active:
                 arguments.append(name(gen.dot(leaf.id)))
         dots = tuple_of(name(gen.dot(n)) for n in self.real_results(let))
-        targets = tuple_of([pattern(let.target), dots])
+        targets = tuple_of([expression_of(let.target), dots])
         gen.builder.assign(targets, call_of(function, *arguments))
 
 
@@ -334,5 +334,5 @@ def tangent_of(value: Any, gen: ForwardCode) -> ast.expr:
 
 def dotted(let: Let, gen: ForwardCode) -> ast.expr:
     """Return what the tangents of a result are assigned to."""
-    target = pattern(let.target)
+    target = expression_of(let.target)
     return replace_names(target, {n: gen.dot(n) for n in names_in(target)})

@@ -13,7 +13,7 @@ from tapegrad.transform.ir import (
     names_in,
 )
 from tapegrad.transform.kinds import is_array, result_kind
-from tapegrad.transform.nodes import call_of, pattern, tuple_of
+from tapegrad.transform.nodes import call_of, expression_of, tuple_of
 from tapegrad.transform.rules.calls import AnyCall, dotted, expr_of, tangent_of
 from tapegrad.transform.rules.generators import ForwardCode, Generator, ReverseCode
 
@@ -42,7 +42,7 @@ class TransformCall(AnyCall):
                 return gen.shadow(node.id)
             return name(gen.bar(node.id)) if node.id in gen.has else ast.Constant(0.0)
 
-        return one(pattern(let.target), result_kind(self.callee, self.kinds))
+        return one(expression_of(let.target), result_kind(self.callee, self.kinds))
 
     def active_positions(self, gen: Generator) -> tuple[int, ...]:
         """Return the positions of the arguments that carry derivatives."""
@@ -61,7 +61,7 @@ class TransformCall(AnyCall):
         jvp = gen.program.derived(self.callee, "jvp", positions)
         arguments = [expr_of(value) for value in self.values]
         arguments += [tangent_of(self.values[position], gen) for position in positions]
-        targets = tuple_of([pattern(let.target), dotted(let, gen)])
+        targets = tuple_of([expression_of(let.target), dotted(let, gen)])
         gen.builder.assign(targets, call_of(jvp, *arguments))
 
     def write_vjp(self, gen: ReverseCode, let: Let) -> None:

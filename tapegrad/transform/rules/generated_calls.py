@@ -9,7 +9,7 @@ from numba.core import types
 
 from tapegrad.transform.ir import Let, defined, name, replace_names
 from tapegrad.transform.kinds import is_real
-from tapegrad.transform.nodes import pattern
+from tapegrad.transform.nodes import expression_of
 from tapegrad.transform.printer import show
 from tapegrad.transform.rules.base import Rule, real_names
 from tapegrad.transform.rules.generators import ForwardCode, Lowerer, ReverseCode
@@ -91,7 +91,7 @@ class Keep(GeneratedCall):
 
     def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         """Write the call, and the same call for the tape of tangents."""
-        gen.builder.assign(pattern(let.target), self.call)
+        gen.builder.assign(expression_of(let.target), self.call)
         if not gen.is_active(self.call.args[0].id):
             return
         names = [n for n in (*self._inputs, *defined(let)) if self._is_real_array(n)]
@@ -99,4 +99,4 @@ class Keep(GeneratedCall):
         call = replace_names(self.call, dots)
         if of_tangents := _OF_TANGENTS.get(show(call.func)):
             call.func = name(of_tangents)
-        gen.builder.assign(replace_names(pattern(let.target), dots), call)
+        gen.builder.assign(replace_names(expression_of(let.target), dots), call)

@@ -11,7 +11,7 @@ from numba.core import types
 from tapegrad.transform.builder import add_let
 from tapegrad.transform.ir import Let, name
 from tapegrad.transform.kinds import is_array, is_real
-from tapegrad.transform.nodes import call_of, pattern, tuple_of
+from tapegrad.transform.nodes import call_of, expression_of, tuple_of
 from tapegrad.transform.rules.calls import Call, dotted, expr_of, tangent_of
 from tapegrad.transform.rules.generators import ForwardCode, Generator, Lowerer, ReverseCode
 from tapegrad.transform.syntax import identifier_of
@@ -77,7 +77,7 @@ class Ruled(Call):
             return
         self.refuse_unknown(gen, let, "vjp", list(self.kinds))
         arguments = self.read_arguments(gen)
-        result = self.read(pattern(let.target))
+        result = self.read(expression_of(let.target))
         gen.read(result)
         arguments.append(result)
 
@@ -92,7 +92,7 @@ class Ruled(Call):
             return name(gen.bar(node.id)) if is_known else gen.zero(node.id)
 
         found = name(f"cotangents_{gen.number()}")
-        arguments.append(cotangent(pattern(let.target)))
+        arguments.append(cotangent(expression_of(let.target)))
         gen.builder.assign(found, call_of(self.vjp, *arguments))
         self.add_cotangents(gen, found, range(len(self.values)))
 
@@ -105,5 +105,5 @@ class Ruled(Call):
             )
             arguments = [expr_of(value) for value in self.values]
             arguments += [tangent_of(value, gen) for value in self.values]
-            arguments.append(pattern(let.target))
+            arguments.append(expression_of(let.target))
             gen.builder.assign(dotted(let, gen), call_of(self.jvp, *arguments))
