@@ -59,7 +59,7 @@ LAYERS = [
     ["transform.lowering"],
     ["transform.verifier"],
     ["transform.independence"],
-    ["transform.blocks", "transform.parallel"],
+    ["transform.optimize", "transform.parallel"],
     ["transform.codegen"],
     ["transform.generation"],
     [

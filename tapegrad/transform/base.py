@@ -33,7 +33,6 @@ from tapegrad.kernels.progress import compiling
 from tapegrad.probes import add_call_probe, probe
 from tapegrad.tape.avals import DIFFERENTIABLE
 from tapegrad.transform import blas, frozen  # noqa: F401 (gives machine code a symbol)
-from tapegrad.transform.blocks import sizes
 from tapegrad.transform.cache.fingerprint import Fingerprint
 from tapegrad.transform.codegen import store
 from tapegrad.transform.declared import Declared
@@ -45,6 +44,7 @@ from tapegrad.transform.errors import (
 )
 from tapegrad.transform.ir import leaf_names
 from tapegrad.transform.kept import kept_with_function
+from tapegrad.transform.optimize import sizes
 from tapegrad.transform.stubs import inherited_options, stub
 from tapegrad.transform.syntax import unlike
 from tapegrad.transform.tape_memory import large_arrays, limit  # noqa: F401 (so do these)

@@ -9,7 +9,7 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.transform import vector_math
-from tapegrad.transform.blocks.sizes import WIDTH
+from tapegrad.transform.optimize.sizes import WIDTH
 from tests.transform.random_programs.interpret import Interpreter, types_only
 
 RANDOM = np.random.default_rng(5)

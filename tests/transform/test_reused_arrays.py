@@ -9,15 +9,13 @@ import textwrap
 import numba
 import numpy as np
 import pytest
-from known_names import facts_of
+from optimized import after_pass, facts_of, with_body
 
 import tapegrad as tg
 from tapegrad.testing import check_grads
 from tapegrad.transform import runtime
-from tapegrad.transform.blocks.holding import Flow
-from tapegrad.transform.blocks.reuse import reuse_arrays
 from tapegrad.transform.frontend.liveness import live
-from tapegrad.transform.generated import Generated, parsed_function
+from tapegrad.transform.optimize.reuse import reuse_arrays
 from tests.transform.random_programs.interpret import Interpreter, types_only
 
 X = np.array([0.7, 1.2, 0.9, 1.4])
@@ -405,19 +403,9 @@ FACTS = facts_of(
 
 def reused_in(text, **others):
     """What a function of the text reuses, beside other functions of its module."""
-    functions = {
-        name: Generated(parsed_function(textwrap.dedent(code)), None)
-        for name, code in others.items()
-    }
-
-    def holding(name):
-        found = functions.get(name)
-        return Flow(found.tree, FACTS, holding).holding() if found else None
-
-    code = f"def f(x, n, t, tape, top):\n{textwrap.indent(textwrap.dedent(text), '    ')}"
-    tree = parsed_function(code)
-    reuse_arrays(tree, FACTS, Flow(tree, FACTS, holding), lambda stem: stem)
-    return reused_names(ast.unparse(tree))
+    code = with_body("f(x, n, t, tape, top)", text)
+    found, _ = after_pass(reuse_arrays, code, FACTS, others.values())
+    return reused_names(found)
 
 
 def loop_with(lines, after=""):
@@ -575,10 +563,9 @@ def test_results_are_computed_before_places_are_given_back():
                 return t + np.sum(w)
         return t
     """
-    code = f"def f(x, n, t, tape, top):\n{textwrap.indent(textwrap.dedent(text), '    ')}"
-    tree = parsed_function(code)
-    assert reuse_arrays(tree, FACTS, Flow(tree, FACTS, lambda name: None), lambda stem: stem)
-    lines = [line.strip() for line in ast.unparse(tree).splitlines()]
+    found, changed = after_pass(reuse_arrays, with_body("f(x, n, t, tape, top)", text), FACTS)
+    assert changed
+    lines = [line.strip() for line in found.splitlines()]
     first = lines.index("results = t + np.sum(w)")
     assert lines[first + 1 : first + 3] == ["runtime.give_scratch(places, 1)", "return results"]
     assert lines[-2:] == ["runtime.give_scratch(places, 1)", "return t"]
@@ -593,11 +580,11 @@ def test_places_are_given_back_before_an_error():
                 raise ValueError(n)
         return t
     """
-    code = f"def f(x, n, t, tape, top):\n{textwrap.indent(textwrap.dedent(text), '    ')}"
+    code = with_body("f(x, n, t, tape, top)", text)
     for raised, is_given_back in (("ValueError(n)", True), ("ValueError(w[0])", False)):
-        tree = parsed_function(code.replace("ValueError(n)", raised))
-        assert reuse_arrays(tree, FACTS, Flow(tree, FACTS, lambda name: None), lambda stem: stem)
-        lines = [line.strip() for line in ast.unparse(tree).splitlines()]
+        found, changed = after_pass(reuse_arrays, code.replace("ValueError(n)", raised), FACTS)
+        assert changed
+        lines = [line.strip() for line in found.splitlines()]
         before = lines[lines.index(f"raise {raised}") - 1]
         assert (before == "runtime.give_scratch(places, 1)") == is_given_back
 
@@ -636,11 +623,9 @@ def test_memory_after_errors():
 
 def places_in(text):
     """The places of the arrays that a function of the text reuses, and the lines of its loops."""
-    code = f"def f(x, n, t, tape, top):\n{textwrap.indent(textwrap.dedent(text), '    ')}"
-    tree = parsed_function(code)
-    reuse_arrays(tree, FACTS, Flow(tree, FACTS, lambda name: None), lambda stem: stem)
-    found = re.findall(r"(\w+) = runtime\.scratch\(places, (\d+)", ast.unparse(tree))
-    return {name: int(place) for name, place in found}, ast.unparse(tree)
+    made, _ = after_pass(reuse_arrays, with_body("f(x, n, t, tape, top)", text), FACTS)
+    found = re.findall(r"(\w+) = runtime\.scratch\(places, (\d+)", made)
+    return {name: int(place) for name, place in found}, made
 
 
 def test_arrays_that_are_not_needed_at_the_same_time_share_a_place():

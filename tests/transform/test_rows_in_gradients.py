@@ -6,11 +6,11 @@ import math
 import numpy as np
 import pytest
 from check import check
-from known_names import facts_of
 from numba.core import types
+from optimized import after_pass, facts_of
 
 import tapegrad as tg
-from tapegrad.transform.blocks.rows_in_gradients import keep_rows_in_gradients
+from tapegrad.transform.optimize.rows_in_gradients import keep_rows_in_gradients
 
 pytestmark = pytest.mark.texts
 
@@ -36,9 +36,7 @@ def f(x, s, tape, top):
 
 def after(text):
     """The text after the pass, and whether it changed anything."""
-    (tree,) = ast.parse(text).body
-    changed = keep_rows_in_gradients(tree, FACTS)
-    return ast.unparse(tree), changed
+    return after_pass(keep_rows_in_gradients, text, FACTS)
 
 
 @pytest.mark.parametrize("later", ["", "b[0] += u\n    ", "g(x, b)\n    "])

@@ -1,19 +1,15 @@
 """Small arrays on the stack: the same results as with arrays that have several names."""
 
-import ast
-import textwrap
-
 import numba
 import numpy as np
 import pytest
-from known_names import facts_of
 from numba import float64, int64
 from numba.core import types
+from optimized import after_pass, facts_of, with_body
 
 import tapegrad as tg
 from tapegrad.transform import runtime
-from tapegrad.transform.blocks.holding import Flow
-from tapegrad.transform.blocks.small_arrays import keep_on_stack, write_extents
+from tapegrad.transform.optimize.small_arrays import keep_on_stack, write_extents
 from tests.transform.test_assumed_extents import check
 
 pytestmark = pytest.mark.texts
@@ -47,10 +43,7 @@ FACTS = facts_of(
 
 def on_stack(text):
     """The names that have memory on the stack, and the function."""
-    code = f"def f(x, a, n, m, s):\n{textwrap.indent(textwrap.dedent(text), '    ')}"
-    (tree,) = ast.parse(code).body
-    changed = keep_on_stack(tree, FACTS, Flow(tree, FACTS, lambda name: None))
-    found = ast.unparse(tree)
+    found, changed = after_pass(keep_on_stack, with_body("f(x, a, n, m, s)", text), FACTS)
     names = {line.split()[0] for line in found.splitlines() if "runtime.on_stack" in line}
     assert changed == bool(names)
     return names, found
@@ -151,11 +144,8 @@ def test_views_of_the_array_before():
 
 
 def test_extents_are_numbers():
-    (tree,) = ast.parse(
-        "def f(n, m):\n    u = np.zeros(n)\n    for i in range(n - 1, -1, -1):\n        t = n + m"
-    ).body
-    write_extents(tree, FACTS)
-    found = ast.unparse(tree)
+    text = "u = np.zeros(n)\nfor i in range(n - 1, -1, -1):\n    t = n + m"
+    found, _ = after_pass(write_extents, with_body("f(n, m)", text), FACTS)
     assert "np.zeros(3)" in found
     assert "range(2, -1, -1)" in found
     assert "n + m" in found

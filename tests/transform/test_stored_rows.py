@@ -6,13 +6,12 @@ import numba
 import numpy as np
 import pytest
 from check import check
-from known_names import facts_of
 from numba.core import types
+from optimized import after_pass, facts_of
 
 import tapegrad as tg
-from tapegrad.transform.blocks.holding import Flow
-from tapegrad.transform.blocks.stored_rows import read_stored_rows
 from tapegrad.transform.generation import FASTER
+from tapegrad.transform.optimize.stored_rows import read_stored_rows
 
 pytestmark = pytest.mark.texts
 
@@ -75,9 +74,7 @@ def f(x, y, w, tape, top, n, m):
 
 def after(text):
     """The text after the pass, and whether it changed anything."""
-    (tree,) = ast.parse(text).body
-    changed = read_stored_rows(tree, FACTS, Flow(tree, FACTS, lambda name: None))
-    return ast.unparse(ast.fix_missing_locations(tree)), changed
+    return after_pass(read_stored_rows, text, FACTS)
 
 
 def test_a_row_that_an_array_holds():

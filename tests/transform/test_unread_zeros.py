@@ -6,13 +6,12 @@ import textwrap
 import numba
 import numpy as np
 import pytest
-from known_names import facts_of
 from numba.core import types
+from optimized import after_pass, facts_of, with_body
 
 import tapegrad as tg
 from tapegrad.transform import runtime
-from tapegrad.transform.blocks.holding import Flow
-from tapegrad.transform.blocks.unread_zeros import remove_unread_zeros
+from tapegrad.transform.optimize.unread_zeros import remove_unread_zeros
 
 pytestmark = pytest.mark.texts
 
@@ -29,10 +28,8 @@ FACTS = facts_of(
 
 def after_removal(text):
     """A function of the text, in which unread zeros are removed."""
-    code = f"def f(x, n, p, s):\n{textwrap.indent(textwrap.dedent(text), '    ')}"
-    (tree,) = ast.parse(code).body
-    changed = remove_unread_zeros(tree, FACTS, Flow(tree, FACTS, lambda name: None))
-    found = ast.unparse(tree)
+    code = with_body("f(x, n, p, s)", text)
+    found, changed = after_pass(remove_unread_zeros, code, FACTS)
     assert changed == (found != ast.unparse(ast.parse(code)))
     return found
 

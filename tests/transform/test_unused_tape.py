@@ -4,9 +4,10 @@ import ast
 
 import numpy as np
 import pytest
+from optimized import after_pass
 
 import tapegrad as tg
-from tapegrad.transform.blocks.unused_tape import drop_unused_tape
+from tapegrad.transform.optimize.unused_tape import drop_unused_tape
 
 pytestmark = pytest.mark.texts
 
@@ -28,9 +29,7 @@ def f(x, n):
 
 def after(text):
     """The text after the pass."""
-    (tree,) = ast.parse(text).body
-    drop_unused_tape(tree)
-    return ast.unparse(ast.fix_missing_locations(tree))
+    return after_pass(drop_unused_tape, text)[0]
 
 
 def test_an_empty_tape():

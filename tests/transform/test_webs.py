@@ -5,10 +5,11 @@ import inspect
 import random
 import textwrap
 
+import numba
 import pytest
+from optimized import facts_of, function_of
 
-from tapegrad.transform.blocks.module import unused_in
-from tapegrad.transform.blocks.webs import drop_copies, split_names
+from tapegrad.transform.optimize.webs import drop_copies, split_names
 
 pytestmark = pytest.mark.texts
 
@@ -16,8 +17,15 @@ pytestmark = pytest.mark.texts
 def _split(function):
     tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
     tree.decorator_list = []
-    assert split_names(tree, unused_in(tree), lambda name: True)
-    return tree
+    return _split_text(ast.unparse(tree))
+
+
+def _split_text(text, numbers=None):
+    """The function of a text for passes, with split names; all of its names are of numbers."""
+    names = numbers or {n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name)}
+    found = function_of(text, facts_of(dict.fromkeys(names, numba.float64)))
+    assert split_names(found)
+    return found
 
 
 def _compiled(tree):
@@ -96,19 +104,19 @@ FUNCTIONS = [
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_the_function_computes_the_same(function):
-    made = _compiled(_split(function))
+    made = _compiled(_split(function).tree)
     for x in (-2.0, -0.5, 0.0, 0.7, 1.0, 5.0):
         assert made(x) == function(x)
 
 
 def test_assignments_that_no_use_has_in_common():
-    assert _names(_split(_twice)) == {"x", "y", "y_1", "z"}
-    assert _names(_split(_sum)) == {"x", "y", "y_1", "k", "k_1", "total"}
+    assert _names(_split(_twice).tree) == {"x", "y", "y_1", "z"}
+    assert _names(_split(_sum).tree) == {"x", "y", "y_1", "k", "k_1", "total"}
 
 
 def test_assignments_that_a_use_has_in_common():
-    assert _names(_split(_branch)) == {"x", "y"}
-    assert _names(_split(_last_of_a_loop)) == {"x", "y", "k"}
+    assert _names(_split(_branch).tree) == {"x", "y"}
+    assert _names(_split(_last_of_a_loop).tree) == {"x", "y", "k"}
 
 
 def _copies(x):
@@ -133,14 +141,14 @@ def _the_largest(x):
 
 def test_copies():
     for function in (*FUNCTIONS, _copies, _the_largest):
-        tree = _split(function)
-        drop_copies(tree)
-        made = _compiled(tree)
+        split = _split(function)
+        drop_copies(split)
+        made = _compiled(split.tree)
         for x in (-2.0, 0.0, 0.7, 5.0):
             assert made(x) == function(x)
-    tree = _split(_copies)
-    drop_copies(tree)
-    assert not {"y", "step", "last"} & _names(tree)
+    split = _split(_copies)
+    drop_copies(split)
+    assert not {"y", "step", "last"} & _names(split.tree)
 
 
 def _random_body(draw, depth, indent):
@@ -178,20 +186,18 @@ def test_random_functions_compute_the_same(seed):
     lines = ["def function(a, b):", "    c = d = a - b", *_random_body(draw, 3, 1)]
     text = "\n".join([*lines, "    return a, b, c, d"])
     before = _compiled(ast.parse(text).body[0])
-    tree = ast.parse(text).body[0]
-    split_names(tree, unused_in(tree), lambda name: True)
-    split = _compiled(tree)
-    drop_copies(tree)
-    short = _compiled(tree)
+    found = _split_text(text)
+    split = _compiled(found.tree)
+    drop_copies(found)
+    short = _compiled(found.tree)
     for args in ((0.0, 0.0), (1.5, -2.0), (-3.0, 0.25)):
         assert before(*args) == split(*args) == short(*args)
 
 
 def test_additions_to_numbers_give_them_new_names():
     text = "def function(x, y):\n    s = x\n    s += y\n    s *= s\n    y += s\n    return s, y"
-    tree = ast.parse(text).body[0]
-    split_names(tree, unused_in(tree), lambda name: name == "s")
-    assert [ast.unparse(node) for node in tree.body] == [
+    body = _split_text(text, {"s"}).tree.body
+    assert [ast.unparse(node) for node in body] == [
         "s = x",
         "s_1 = s + y",
         "s_2 = s_1 * s_1",

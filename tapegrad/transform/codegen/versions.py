@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from tapegrad.transform.blocks.module import Module
 from tapegrad.transform.builder import function_of
 from tapegrad.transform.codegen.in_parallel import message_of, parallel_versions
 from tapegrad.transform.codegen.program import Program
@@ -12,6 +11,8 @@ from tapegrad.transform.codegen.reverse_state import ReverseState
 from tapegrad.transform.generated import Facts, Generated, parsed_function
 from tapegrad.transform.ir import Loop, walk
 from tapegrad.transform.lowering.extents import Extents
+from tapegrad.transform.optimize.module import Module
+from tapegrad.transform.optimize.passes import optimize
 
 
 @dataclass
@@ -55,9 +56,10 @@ def versions_of(program: Program, entries: list[str], condition: str) -> Version
     found = Versions(verified, parallel.functions, runs[0])
     found.messages = [message_of(*loop) for loop in dict.fromkeys(parallel.serial)]
     functions = [*verified, *parallel.functions]
-    blocks = Module(functions, lambda name: _helper(program, name), program.fresh).run(runs)
-    found.faster += blocks.functions
-    runs = [blocks.names.get(run, run) for run in runs]
+    module = Module(functions, lambda name: _helper(program, name), program.fresh)
+    faster = optimize(module, runs)
+    found.faster += faster.functions
+    runs = [faster.names.get(run, run) for run in runs]
     found.run = runs[0]
     if condition:
         found.faster.append(_guarded(program, verified, entries[1], runs[1], condition))

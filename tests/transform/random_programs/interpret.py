@@ -24,13 +24,13 @@ from numba.np.ufunc.dufunc import DUFunc
 
 from tapegrad.eager.tensor import Tensor
 from tapegrad.transform import composed, runtime, vjps
-from tapegrad.transform.blocks import sizes
 from tapegrad.transform.builder import print_function
 from tapegrad.transform.codegen import program
 from tapegrad.transform.derivatives import Derivative
 from tapegrad.transform.errors import UnequalExtentsError
 from tapegrad.transform.frontend import inference
 from tapegrad.transform.functions import ops, scalar_ops
+from tapegrad.transform.optimize import sizes
 from tapegrad.transform.rules import derivative_calls
 from tapegrad.transform.rules.partials import elementary
 from tests.transform.random_programs.tapes import STAND_INS

@@ -19,11 +19,12 @@ from dataclasses import dataclass
 
 from numba.core import types
 
-from tapegrad.transform.blocks.making import MAKERS, is_plain_array
-from tapegrad.transform.frontend.liveness import assigned, live
+from tapegrad.transform.frontend.liveness import assigned
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.kinds import is_array
+from tapegrad.transform.optimize.function import Function
+from tapegrad.transform.optimize.making import MAKERS, is_plain_array
 from tapegrad.transform.syntax import subtree, text_of
 from tapegrad.transform.verifier.memory import SHAPE
 
@@ -73,14 +74,19 @@ class OuterPower:
         self.block[self.place : self.place + 1] = ast.parse(call).body
 
 
-def outer_powers(tree: ast.FunctionDef, facts: Facts) -> list[OuterPower]:
-    """Return the loops of a function that are nothing but powers."""
-    found = [power for block in _blocks(tree) for power in _in_block(block, facts)]
-    if not found:
-        return []
-    after: dict[int, set[str]] = {}
-    live(tree.body, set(), None, after)
-    return [power for power in found if _is_all(power, after)]
+def call_outer_powers(function: Function) -> bool:
+    """Call a function in place of loops that are nothing but powers; return whether there are any.
+
+    Where numba checks indices, they stay as they are.
+    """
+    if function.generated.made_from.targetoptions.get("boundscheck"):
+        return False
+    blocks = _blocks(function.tree)
+    found = [power for block in blocks for power in _in_block(block, function.facts)]
+    found = [power for power in found if _is_all(power, function.analyses.live_after)]
+    for power in found:
+        power.write()
+    return bool(found)
 
 
 def _blocks(tree: ast.FunctionDef) -> Iterator[list[ast.stmt]]:

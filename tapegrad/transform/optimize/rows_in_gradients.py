@@ -19,24 +19,17 @@ import ast
 
 from numba.core import types
 
-from tapegrad.transform.blocks.extents import Extents
-from tapegrad.transform.blocks.making import is_plain_array
-from tapegrad.transform.blocks.unread_zeros import Nest, index_of, nest_of
 from tapegrad.transform.generated import Facts
+from tapegrad.transform.optimize.extents import Extents
+from tapegrad.transform.optimize.function import Function
+from tapegrad.transform.optimize.making import is_plain_array
+from tapegrad.transform.optimize.unread_zeros import Nest, index_of, nest_of
 from tapegrad.transform.syntax import subtree, text_of
 
 
-def keep_rows_in_gradients(tree: ast.FunctionDef, facts: Facts) -> bool:
-    """Keep rows in gradients where that is possible; return whether there are any.
-
-    Parameters
-    ----------
-    tree
-        The function, which is changed.
-    facts
-        What is known of its names.
-    """
-    return _Sharing(tree, facts).run()
+def keep_rows_in_gradients(function: Function) -> bool:
+    """Keep rows in gradients where that is possible; return whether there are any."""
+    return _Sharing(function.tree, function.facts).run()
 
 
 class _Sharing:

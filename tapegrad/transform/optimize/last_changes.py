@@ -18,37 +18,29 @@ same holds for maxima, and for values that a branch replaces::
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 
-from tapegrad.transform.blocks.zeros import is_cotangent, is_pure, names_read, vanishes
 from tapegrad.transform.frontend.liveness import assigned
 from tapegrad.transform.frontend.source import MATTERS
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.sums import blocks_of
+from tapegrad.transform.optimize.function import Function
+from tapegrad.transform.optimize.zeros import is_cotangent, is_pure, names_read, vanishes
 from tapegrad.transform.syntax import text_of
 
 _ZERO, _ONE = ast.Constant(0.0), ast.Constant(1.0)
 
 
-def begin_at_last_changes(
-    tree: ast.FunctionDef, replaced: Collection[int], facts: Facts, fresh: Callable[[str], str]
-) -> bool:
+def begin_at_last_changes(function: Function) -> bool:
     """Let reverse loops begin where a value last changed; return whether there are any.
 
-    Parameters
-    ----------
-    tree
-        The function. Its loops over one cotangent end where that is 0 (`zeros.end_early`).
-    replaced
-        Ids of loops that stay as they are.
-    facts
-        What is known of its names.
-    fresh
-        Returns a name that the function does not use.
+    Loops over one cotangent end where that is 0 already (`zeros.end_early`). Those that run in
+    blocks stay as they are.
     """
     found = False
-    for body in _bodies(tree.body):
-        loops = [node for node in body if isinstance(node, ast.For) and id(node) not in replaced]
+    facts, fresh, blocked = function.facts, function.fresh, function.blocked
+    for body in _bodies(function.tree.body):
+        loops = [node for node in body if isinstance(node, ast.For) and id(node) not in blocked]
         for guard in [node for node in body if isinstance(node, ast.If)]:
             reverse = _guarded(guard)
             for forward in loops if reverse is not None else ():

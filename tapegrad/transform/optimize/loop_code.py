@@ -6,14 +6,14 @@ import ast
 from collections.abc import Callable
 from contextlib import nullcontext
 
-from tapegrad.transform.blocks import sizes
-from tapegrad.transform.blocks.elements import Element
-from tapegrad.transform.blocks.indices import Position
-from tapegrad.transform.blocks.iteration import Iteration
-from tapegrad.transform.blocks.sharing import Sharing
 from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.independence.plan import are_not_negative, moved
 from tapegrad.transform.independence.uses import READ, UnprovedError
+from tapegrad.transform.optimize import sizes
+from tapegrad.transform.optimize.elements import Element
+from tapegrad.transform.optimize.indices import Position
+from tapegrad.transform.optimize.iteration import Iteration
+from tapegrad.transform.optimize.sharing import Sharing
 from tapegrad.transform.printer import Writer
 from tapegrad.transform.syntax import text_of
 

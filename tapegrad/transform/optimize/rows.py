@@ -11,19 +11,18 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Any
 
-from tapegrad.transform.blocks import sizes
-from tapegrad.transform.blocks.elements import may_raise_error
-from tapegrad.transform.blocks.making import MAKERS
-from tapegrad.transform.blocks.sharing import Sharing
 from tapegrad.transform.frontend.liveness import assigned, used
-from tapegrad.transform.generated import Generated
 from tapegrad.transform.independence.plan import known_offsets, moved, offset_of, range_of
 from tapegrad.transform.independence.sums import assignments, blocks_of
+from tapegrad.transform.optimize import sizes
+from tapegrad.transform.optimize.elements import may_raise_error
+from tapegrad.transform.optimize.function import Function
+from tapegrad.transform.optimize.making import MAKERS
+from tapegrad.transform.optimize.sharing import Sharing
 from tapegrad.transform.syntax import subtree, text_of
 
-Key = tuple[Any, str, frozenset[str]]  # what forward and reverse loops have in common
+Key = tuple[str, frozenset[str]]  # what forward and reverse loops have in common
 Kept = dict[str, tuple[str, tuple[str, ...], int]]  # array, other indices and offset of each row
 
 
@@ -60,27 +59,35 @@ class Rows:
         return isinstance(self.block[self.first - 1], ast.If)
 
 
-def share_rows(functions: list[Generated], trees: dict[str, ast.FunctionDef]) -> set[str]:
-    """Let kept elements of one array share a row, in trees; return which functions changed."""
-    found: dict[Key, list[tuple[str, Rows]]] = {}
-    raising = {f.name for f in functions if f.made_from.targetoptions.get("error_model") != "numpy"}
-    for function in functions:
-        for rows in loops_with_rows(trees[function.name].body):
-            key = function.unit, _target(rows.statement), frozenset(rows.names)
-            found.setdefault(key, []).append((function.name, rows))
+def share_rows(function: Function) -> bool:
+    """Let kept elements of one array share a row; return whether there are any.
+
+    The rows that a loop of the function fills are read by a loop of it, or of another function,
+    which then changes, too.
+    """
+    unit = [f for f in function.peers if f.generated.unit is function.generated.unit]
+    found: dict[Key, list[tuple[Function, Rows]]] = {}
+    for other in unit:
+        for rows in loops_with_rows(other.tree.body):
+            key = _target(rows.statement), frozenset(rows.names)
+            found.setdefault(key, []).append((other, rows))
+    raises = function.generated.made_from.targetoptions.get("error_model") != "numpy"
     shared = []
     for pair in found.values():
-        forward = [(name, rows) for name, rows in pair if rows.is_forward]
+        forward = [(other, rows) for other, rows in pair if rows.is_forward]
         if len(pair) != 2 or len(forward) != 1 or pair[0][1].names != pair[1][1].names:
             continue
-        name, rows = forward[0]
-        kept = _kept(rows, trees[name], raises=name in raising)
-        groups = _groups(kept)
-        if any(len(group) > 1 for group in groups):
-            shared += [(name, rows, kept, groups) for name, rows in pair]
-    for _, rows, kept, groups in sorted(shared, key=lambda found: -found[1].first):
+        filling, rows = forward[0]
+        if filling is function:
+            kept = _kept(rows, function.tree, raises=raises)
+            groups = _groups(kept)
+            if any(len(group) > 1 for group in groups):
+                shared += [(other, rows, kept, groups) for other, rows in pair]
+    for other, rows, kept, groups in sorted(shared, key=lambda found: -found[1].first):
         _write(rows, kept, groups)  # the last of a block first: the places of others stay
-    return {name for name, *_ in shared}
+        other.is_faster = True
+        other.drop_analyses()
+    return bool(shared)
 
 
 def loops_with_rows(body: list[ast.stmt]) -> Iterator[Rows]:

@@ -20,13 +20,12 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tapegrad.transform.blocks.extents import Extents, Index
-from tapegrad.transform.blocks.holding import Flow
 from tapegrad.transform.frontend.liveness import assigned, live
 from tapegrad.transform.frontend.source import MATTERS
-from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.kinds import is_array
+from tapegrad.transform.optimize.extents import Extents, Index
+from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.syntax import may_leave, subtree, text_of
 from tapegrad.transform.verifier.memory import SHAPE
 
@@ -97,29 +96,18 @@ class Nest:
         return None
 
 
-def remove_unread_zeros(tree: ast.FunctionDef, facts: Facts, flow: Flow) -> bool:
-    """Remove what sets elements of new arrays to 0 if nothing reads it; return whether any is.
-
-    Parameters
-    ----------
-    tree
-        The function.
-    facts
-        What is known of its names.
-    flow
-        Where its arrays may go.
-    """
-    return _Removal(tree, facts, flow).run()
+def remove_unread_zeros(function: Function) -> bool:
+    """Remove what sets elements of new arrays to 0 if nothing reads it; return whether any is."""
+    return _Removal(function).run()
 
 
 class _Removal:
     """The pass over one function."""
 
-    def __init__(self, tree: ast.FunctionDef, facts: Facts, flow: Flow) -> None:
-        self.tree, self.facts, self.flow = tree, facts, flow
-        self.live_after: dict[int, set[str]] = {}
-        live(tree.body, set(), None, self.live_after)
-        self.extents = Extents(tree, facts)
+    def __init__(self, function: Function) -> None:
+        self.tree, self.facts, self.flow = function.tree, function.facts, function.analyses.flow
+        self.live_after = function.analyses.live_after
+        self.extents = Extents(function.tree, function.facts)
 
     def run(self) -> bool:
         """Run the pass; return whether anything changes."""

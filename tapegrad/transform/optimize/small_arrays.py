@@ -11,11 +11,11 @@ import ast
 import math
 from collections.abc import Iterator
 
-from tapegrad.transform.blocks.holding import Flow
-from tapegrad.transform.blocks.making import is_plain_array, made
-from tapegrad.transform.frontend.liveness import live, used
+from tapegrad.transform.frontend.liveness import used
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.sums import blocks_of
+from tapegrad.transform.optimize.function import Function
+from tapegrad.transform.optimize.making import is_plain_array, made
 from tapegrad.transform.printer import is_parallel
 from tapegrad.transform.syntax import subtree, text_of
 
@@ -25,19 +25,23 @@ _SIZED = ("np.zeros", "np.empty", "range")
 Place = tuple[list[ast.stmt], ast.Assign]  # a statement, and its block
 
 
-def write_extents(tree: ast.FunctionDef, facts: Facts) -> None:
+def write_extents(function: Function) -> bool:
     """Write constant extents as numbers where arrays are made, and in ranges."""
-    for node in subtree(tree):
+    numbers = _Numbers(function.facts)
+    for node in subtree(function.tree):
         if isinstance(node, ast.Call) and text_of(node.func) in _SIZED:
-            node.args = [_Numbers(facts).visit(argument) for argument in node.args]
+            node.args = [numbers.visit(argument) for argument in node.args]
+    return numbers.found
 
 
 class _Numbers(ast.NodeTransformer):
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
+        self.found = False
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         found = self.facts.extent(node.id)
+        self.found |= found is not None
         return node if found is None else ast.Constant(found)
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
@@ -48,31 +52,21 @@ class _Numbers(ast.NodeTransformer):
         return node
 
 
-def keep_on_stack(tree: ast.FunctionDef, facts: Facts, flow: Flow) -> bool:
-    """Put the small arrays of a function on the stack; return whether there are any.
-
-    Parameters
-    ----------
-    tree
-        The function.
-    facts
-        What is known of its names.
-    flow
-        Where its arrays may go.
-    """
-    if any(map(is_parallel, subtree(tree))):  # threads would share them
+def keep_on_stack(function: Function) -> bool:
+    """Put the small arrays of a function on the stack; return whether there are any."""
+    if any(map(is_parallel, subtree(function.tree))):  # threads would share them
         return False
-    return _Stack(tree, facts, flow).run()
+    return _Stack(function).run()
 
 
 class _Stack:
     """The pass over one function."""
 
-    def __init__(self, tree: ast.FunctionDef, facts: Facts, flow: Flow) -> None:
-        self.tree, self.facts, self.flow = tree, facts, flow
+    def __init__(self, function: Function) -> None:
+        self.tree = tree = function.tree
+        self.facts, self.flow = function.facts, function.analyses.flow
         self.params = {parameter.arg for parameter in tree.args.args}
-        self.after: dict[int, set[str]] = {}
-        live(tree.body, set(), None, self.after)
+        self.after = function.analyses.live_after
         self.made: dict[str, list[Place]] = {}  # where names are given new arrays ...
         self.renamed: dict[str, list[Place]] = {}  # ... or those of other names
         self.others: set[str] = set()  # names that are given arrays in other ways

@@ -18,17 +18,17 @@ others are 0, the loop goes from the first of them to the last.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from tapegrad.transform.blocks.making import is_plain_array
-from tapegrad.transform.blocks.unread_zeros import extent_of
-from tapegrad.transform.blocks.zeros import EXTREMES, is_pure, names_read, vanishes
-from tapegrad.transform.frontend.liveness import assigned, live
+from tapegrad.transform.frontend.liveness import assigned
 from tapegrad.transform.frontend.source import MATTERS
-from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.ir import replace_names
+from tapegrad.transform.optimize.function import Function
+from tapegrad.transform.optimize.making import is_plain_array
+from tapegrad.transform.optimize.unread_zeros import extent_of
+from tapegrad.transform.optimize.zeros import EXTREMES, is_pure, names_read, vanishes
 from tapegrad.transform.syntax import subtree, text_of
 
 _JUMPS = (ast.Break, ast.Continue, ast.Return, ast.Raise)
@@ -75,30 +75,19 @@ class _Pair:
         self.loop.iter = ast.parse(f"range({over})", mode="eval").body
 
 
-def visit_single_elements(
-    tree: ast.FunctionDef, replaced: Collection[int], facts: Facts, fresh: Callable[[str], str]
-) -> bool:
+def visit_single_elements(function: Function) -> bool:
     """Let loops visit elements whose cotangents are not 0; return whether there are any.
 
-    Parameters
-    ----------
-    tree
-        The function. Its loops skip elements whose cotangent is 0 (`zeros`).
-    replaced
-        Ids of loops that stay as they are.
-    facts
-        What is known of its names.
-    fresh
-        Returns a name that the function does not use.
+    Loops skip elements whose cotangent is 0 already (`zeros`). Those that run in blocks stay as
+    they are.
     """
-    live_after: dict[int, set[str]] = {}
-    live(tree.body, set(), None, live_after)
+    tree, facts, live_after = function.tree, function.facts, function.analyses.live_after
     values, reads = _Values(tree), names_read(tree)
     pairs = []
     for pair in _pairs(tree.body):
         loop, array = pair.loop, pair.array
         uses = names_read(pair.body[pair.place]) + names_read(loop)
-        if id(loop) in replaced or uses[array] < reads[array]:
+        if id(loop) in function.blocked or uses[array] < reads[array]:
             continue
         if not is_plain_array(facts.kind(array)) or facts.kind(array).ndim > 1:
             continue
@@ -107,7 +96,7 @@ def visit_single_elements(
             if values.is_made_before(pair) or (iteration.leaves_zero and values.is_made_once(pair)):
                 pairs.append(pair)
     for pair in reversed(pairs):  # places in blocks change
-        pair.narrow(fresh)
+        pair.narrow(function.fresh)
     return bool(pairs)
 
 

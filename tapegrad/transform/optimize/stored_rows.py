@@ -24,34 +24,26 @@ import numpy as np
 from numba.core import types
 
 from tapegrad.transform import facts
-from tapegrad.transform.blocks.holding import Flow
-from tapegrad.transform.blocks.making import MAKERS, is_plain_array
-from tapegrad.transform.blocks.rows import Rows, drop_rows, loops_with_rows
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.independence.uses import READING
+from tapegrad.transform.optimize.function import Function
+from tapegrad.transform.optimize.holding import Flow
+from tapegrad.transform.optimize.making import MAKERS, is_plain_array
+from tapegrad.transform.optimize.rows import Rows, drop_rows, loops_with_rows
 from tapegrad.transform.syntax import subtree, text_of
 from tapegrad.transform.verifier.memory import SHAPE, added_to
 
 Index = tuple[str, ...]
 
 
-def read_stored_rows(tree: ast.FunctionDef, facts: Facts, flow: Flow) -> bool:
-    """Read kept values from arrays that hold them; return whether there are any.
-
-    Parameters
-    ----------
-    tree
-        The function, which is changed.
-    facts
-        What is known of its names.
-    flow
-        Where its arrays may go.
-    """
+def read_stored_rows(function: Function) -> bool:
+    """Read kept values from arrays that hold them; return whether there are any."""
+    tree = function.tree
     pairs: dict[tuple[str, ...], list[Rows]] = {}
     for rows in loops_with_rows(tree.body):
         pairs.setdefault((text_of(rows.statement.target), *rows.names), []).append(rows)
-    search = _Search(tree, facts, flow)
+    search = _Search(tree, function.facts, function.analyses.flow)
     found = []
     for pair in pairs.values():
         if sorted(rows.is_forward for rows in pair) == [False, True]:

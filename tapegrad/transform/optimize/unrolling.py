@@ -4,30 +4,35 @@ from __future__ import annotations
 
 import ast
 import copy
+from collections.abc import Callable
+from dataclasses import replace
 
 from tapegrad.transform.frontend.liveness import assigned, live_after, used
 from tapegrad.transform.independence.sums import needed
-from tapegrad.transform.ir import take
+from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.syntax import subtree, text_of
 
 MOST_TRIPS = 4
 MOST_STATEMENTS = 40
 
 
-def unrolled(tree: ast.FunctionDef) -> tuple[ast.FunctionDef, dict[str, str]]:
-    """Return a function in which short loops are written out if they are all that loops contain.
+def unroll(function: Function) -> bool:
+    """Write out short loops if they are all that loops contain; return whether there are any.
 
-    Names that belong to one iteration have a name for each; they are returned with their origins.
+    Names that belong to one iteration have a name for each.
     """
-    made = copy.deepcopy(tree)
-    renamed: dict[str, str] = {}
-    taken = {part.id for part in subtree(made) if isinstance(part, ast.Name)}
-    for node in subtree(made):
+    tree, facts = function.tree, function.facts
+    renamed: dict[str, str] = {}  # the new names, with their origins
+    found = False
+    for node in subtree(tree):
         if isinstance(node, ast.For):
             inner = [part for part in subtree(node) if isinstance(part, (ast.For, ast.While))]
             if len(inner) > 1 and all(map(_is_short, inner[1:])):
-                _unroll(node, made, taken, renamed)
-    return made, renamed
+                _unroll(node, tree, function.fresh, renamed)
+                found = True
+    more = {name: facts.kind(origin) for name, origin in renamed.items()}
+    function.facts = replace(facts, kinds={**facts.kinds, **more})
+    return found
 
 
 def _is_short(node: ast.stmt) -> bool:
@@ -58,7 +63,7 @@ def _trips(node: ast.For) -> range | None:
 
 
 def _unroll(
-    node: ast.stmt, tree: ast.FunctionDef, taken: set[str], renamed: dict[str, str]
+    node: ast.stmt, tree: ast.FunctionDef, fresh: Callable[[str], str], renamed: dict[str, str]
 ) -> None:
     """Write out the loops that a statement contains."""
     for name in ("body", "orelse"):
@@ -67,16 +72,16 @@ def _unroll(
             continue
         found: list[ast.stmt] = []
         for part in block:
-            _unroll(part, tree, taken, renamed)
+            _unroll(part, tree, fresh, renamed)
             if isinstance(part, ast.For):
-                found += _written_out(part, tree, taken, renamed)
+                found += _written_out(part, tree, fresh, renamed)
             else:
                 found.append(part)
         setattr(node, name, found)
 
 
 def _written_out(
-    loop: ast.For, tree: ast.FunctionDef, taken: set[str], renamed: dict[str, str]
+    loop: ast.For, tree: ast.FunctionDef, fresh: Callable[[str], str], renamed: dict[str, str]
 ) -> list[ast.stmt]:
     assert isinstance(loop.target, ast.Name)
     trips = _trips(loop)
@@ -87,7 +92,7 @@ def _written_out(
     for place, number in enumerate(trips):
         names = {}
         for name in sorted(own):
-            names[name] = take(f"{name}_{place}", taken)
+            names[name] = fresh(f"{name}_{place}")
             renamed[names[name]] = renamed.get(name, name)
         replaced = _Replaced(loop.target.id, number, names)
         found += [replaced.visit(copy.deepcopy(node)) for node in loop.body]

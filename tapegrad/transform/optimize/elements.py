@@ -8,13 +8,13 @@ from typing import Any
 
 from numba.core import types
 
-from tapegrad.transform.blocks import sizes
-from tapegrad.transform.blocks.indices import Indices, Position
 from tapegrad.transform.frontend.liveness import used
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.plan import Plan
 from tapegrad.transform.independence.uses import ADD, READ, STORE, UnprovedError
 from tapegrad.transform.kinds import is_array
+from tapegrad.transform.optimize import sizes
+from tapegrad.transform.optimize.indices import Indices, Position
 from tapegrad.transform.syntax import subtree, text_of
 from tapegrad.transform.verifier.code import leaves
 

@@ -15,27 +15,29 @@ import ast
 
 from numba.core import types
 
-from tapegrad.transform.frontend.liveness import assigned, live, used
+from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.sums import blocks_of
+from tapegrad.transform.optimize.function import Function
 
 
-def move_out_invariants(tree: ast.FunctionDef, facts: Facts) -> None:
+def move_out_invariants(function: Function) -> bool:
     """Move assignments of sums of integers before loops in which they do not change."""
-    live_after: dict[int, set[str]] = {}
-    live(tree.body, set(), None, live_after)
-    _move_out(tree.body, live_after, facts)
+    return _move_out(function.tree.body, function.analyses.live_after, function.facts)
 
 
-def _move_out(body: list[ast.stmt], live_after: dict[int, set[str]], facts: Facts) -> None:
+def _move_out(body: list[ast.stmt], live_after: dict[int, set[str]], facts: Facts) -> bool:
+    is_changed = False
     for node in [*body]:
         for block in blocks_of(node):
-            _move_out(block, live_after, facts)
+            is_changed |= _move_out(block, live_after, facts)
         if isinstance(node, ast.For):
             found = _invariants(node, live_after[id(node)], facts)
             node.body = [part for part in node.body if part not in found] or [ast.Pass()]
             place = body.index(node)
             body[place:place] = found
+            is_changed |= bool(found)
+    return is_changed
 
 
 def _invariants(loop: ast.For, needed: set[str], facts: Facts) -> list[ast.stmt]:

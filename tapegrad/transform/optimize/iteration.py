@@ -16,13 +16,13 @@ from typing import Any
 from numba.core import types
 
 from tapegrad.transform import vector_math
-from tapegrad.transform.blocks import sizes
-from tapegrad.transform.blocks.elements import Element, Elements, gives_several
-from tapegrad.transform.blocks.indices import assigned_again
 from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.plan import Plan
 from tapegrad.transform.independence.uses import UnprovedError
+from tapegrad.transform.optimize import sizes
+from tapegrad.transform.optimize.elements import Element, Elements, gives_several
+from tapegrad.transform.optimize.indices import assigned_again
 from tapegrad.transform.syntax import subtree, text_of
 from tapegrad.transform.verifier.code import leaves
 

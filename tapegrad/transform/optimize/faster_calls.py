@@ -14,8 +14,9 @@ from typing import Any
 
 from numba.core import types
 
-from tapegrad.transform.blocks.making import is_plain_array
 from tapegrad.transform.generated import Facts
+from tapegrad.transform.optimize.function import Function
+from tapegrad.transform.optimize.making import is_plain_array
 from tapegrad.transform.syntax import subtree, text_of
 
 # derivatives of products, by their arguments
@@ -39,26 +40,16 @@ _OF_ARRAYS: dict[str, Callable[[str], str]] = {
 }
 
 
-def has_products(tree: ast.FunctionDef, facts: Facts) -> bool:
-    """Whether a function adds products of floats to cotangents."""
+def make_faster(function: Function) -> bool:
+    """Replace calls; return whether the function adds products of floats to cotangents."""
+    tree, facts = function.tree, function.facts
     calls = (node for node in subtree(tree) if isinstance(node, ast.Call))
-    return any(_of_products(node, facts) for node in calls)
-
-
-def make_faster(tree: ast.FunctionDef, facts: Facts) -> None:
-    """Replace calls.
-
-    Parameters
-    ----------
-    tree
-        The function, which is changed.
-    facts
-        What is known of its names.
-    """
+    has_products = any(_of_products(node, facts) for node in calls)
     for node, text in [*_replacements(tree, facts)]:
         made = ast.parse(text, mode="eval").body
         assert isinstance(made, ast.Call)
         node.func, node.args = made.func, made.args
+    return has_products
 
 
 def _replacements(tree: ast.FunctionDef, facts: Facts) -> Iterator[tuple[ast.Call, str]]:

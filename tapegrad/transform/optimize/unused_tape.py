@@ -9,21 +9,25 @@ from __future__ import annotations
 import ast
 
 from tapegrad.transform.independence.sums import blocks_of
+from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.syntax import subtree, text_of
 
 
-def drop_unused_tape(tree: ast.FunctionDef) -> None:
-    """Remove a tape that holds no values from a function."""
+def drop_unused_tape(function: Function) -> bool:
+    """Remove a tape that holds no values from a function; return whether it has one."""
+    tree = function.tree
     taken = [node for node in tree.body if _is_call(node, "runtime.take_tape")]
     if len(taken) != 1 or not isinstance(taken[0], ast.Assign):
-        return
+        return False
     tape = text_of(taken[0].targets[0])
     statements = [node for node in subtree(tree) if isinstance(node, ast.stmt)]
     removed = [node for node in statements if _is_care(node)]
-    if _count(tree, tape) == sum(_count(node, tape) for node in removed):
-        ids = {id(node) for node in removed}
-        for block in [block for node in statements for block in blocks_of(node)]:
-            block[:] = [node for node in block if id(node) not in ids] or [ast.Pass()]
+    if _count(tree, tape) != sum(_count(node, tape) for node in removed):
+        return False
+    ids = {id(node) for node in removed}
+    for block in [block for node in statements for block in blocks_of(node)]:
+        block[:] = [node for node in block if id(node) not in ids] or [ast.Pass()]
+    return True
 
 
 def _is_care(node: ast.stmt) -> bool:

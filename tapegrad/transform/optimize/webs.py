@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 from tapegrad.transform.independence.sums import blocks_of
+from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.syntax import subtree
 
 Seen = dict[str, frozenset[int]]  # the numbers of the assignments that a use of a name may see
@@ -23,27 +24,18 @@ _LEFT_ALONE = (
 )
 
 
-def split_names(
-    tree: ast.FunctionDef, fresh: Callable[[str], str], is_number: Callable[[str], bool]
-) -> bool:
+def split_names(function: Function) -> bool:
     """Give names of their own to values that have nothing in common but their name.
 
     Return whether that was possible: functions with statements of other kinds are left alone.
-
-    Parameters
-    ----------
-    tree
-        The function, which is changed.
-    fresh
-        Returns a name that it does not use.
-    is_number
-        Whether a name is known to hold no array: ``x += y`` gives ``x`` another value then.
     """
+    tree = function.tree
     inner = [node for node in subtree(tree) if node is not tree]
     if any(isinstance(node, (*_LEFT_ALONE, ast.FunctionDef)) for node in inner):
         return False
-    _Assignments(is_number).visit(tree)
-    _Webs(tree).rename(fresh)
+    _Assignments(function.facts.is_number).visit(tree)
+    _Webs(tree).rename(function.fresh)
+    function.is_split = True
     return True
 
 
@@ -61,15 +53,14 @@ class _Assignments(ast.NodeTransformer):
         return ast.copy_location(ast.Assign([target], value), node)
 
 
-def drop_copies(tree: ast.FunctionDef) -> None:
+def drop_copies(function: Function) -> bool:
     """Use values under the names that they have first, instead of copies of these.
 
-    Parameters
-    ----------
-    tree
-        The function, in which `split_names` has named values. It is changed.
+    Return whether there are any. `split_names` has to name the values first.
     """
-    places = _Places(tree)
+    if not function.is_split:
+        return False
+    places = _Places(function.tree)
     renamed: dict[str, str] = {}
     for block in places.blocks:
         kept = []
@@ -87,6 +78,7 @@ def drop_copies(tree: ast.FunctionDef) -> None:
         for name, _ in reads:
             while name.id in renamed:
                 name.id = renamed[name.id]
+    return bool(renamed)
 
 
 def _copied(node: ast.stmt) -> tuple[str, str] | None:

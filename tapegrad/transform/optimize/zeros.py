@@ -18,10 +18,11 @@ from collections.abc import Collection
 
 from numba.core import types
 
-from tapegrad.transform.frontend.liveness import assigned, live
+from tapegrad.transform.frontend.liveness import assigned
 from tapegrad.transform.frontend.source import MATTERS
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.sums import blocks_of
+from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.syntax import subtree, text_of
 
 PRODUCT = "runtime.product"
@@ -36,10 +37,10 @@ def is_cotangent(node: ast.expr, facts: Facts) -> bool:
     return isinstance(facts.kind(node.id), (types.Float, types.Complex))
 
 
-def select_cotangents(tree: ast.FunctionDef, facts: Facts) -> bool:
+def select_cotangents(function: Function) -> bool:
     """Write products of cotangents with constants as selections; return whether there are any."""
-    selections = _Selections(facts)
-    selections.visit(tree)
+    selections = _Selections(function.facts)
+    selections.visit(function.tree)
     return selections.found
 
 
@@ -87,16 +88,20 @@ def _selection(cotangent: ast.expr, factor: ast.expr) -> ast.expr:
     return cotangent if factor.value == 1.0 else ast.BinOp(cotangent, ast.Mult(), factor)
 
 
-def end_early(body: list[ast.stmt], replaced: Collection[int]) -> bool:
-    """Let loops of a block end when their cotangent is 0; return whether there are any.
+def end_early(function: Function) -> bool:
+    """Let loops end when their cotangent is 0; return whether there are any.
 
-    Those with ids in `replaced` stay as they are.
+    Those that run in blocks stay as they are.
     """
+    return _end_early(function.tree.body, function.blocked)
+
+
+def _end_early(body: list[ast.stmt], blocked: Collection[int]) -> bool:
     found = False
     for place, node in enumerate(body):
         for block in blocks_of(node):
-            found |= end_early(block, replaced)
-        if isinstance(node, ast.For) and id(node) not in replaced and _depends_on_one(node):
+            found |= _end_early(block, blocked)
+        if isinstance(node, ast.For) and id(node) not in blocked and _depends_on_one(node):
             (guard,) = node.body
             assert isinstance(guard, ast.If)
             leave = ast.If(ast.UnaryOp(ast.Not(), guard.test), [ast.Break()], [])
@@ -117,17 +122,15 @@ def _depends_on_one(loop: ast.For) -> bool:
     )
 
 
-def skip_unread(tree: ast.FunctionDef, replaced: Collection[int], facts: Facts) -> bool:
+def skip_unread(function: Function) -> bool:
     """Skip loops in which everything depends on the cotangent of one element that may be unread.
 
     It may be if elements are read at places that are data, as ``distance[np.argmin(distance)]``,
     or if the extreme of them is.
-    Loops with ids in `replaced` stay as they are. Return whether anything changes.
+    Loops that run in blocks stay as they are. Return whether anything changes.
     """
-    gathered = _gathered(tree)
-    live_after: dict[int, set[str]] = {}
-    live(tree.body, set(), None, live_after)
-    return bool(gathered) and _skip_unread(tree.body, live_after, gathered, replaced, facts)
+    gathered = _gathered(function.tree)
+    return bool(gathered) and _skip_unread(function.tree.body, function, gathered)
 
 
 def _gathered(tree: ast.FunctionDef) -> set[str]:
@@ -149,19 +152,14 @@ def _gathered(tree: ast.FunctionDef) -> set[str]:
     return found
 
 
-def _skip_unread(
-    body: list[ast.stmt],
-    live_after: dict[int, set[str]],
-    gathered: set[str],
-    replaced: Collection[int],
-    facts: Facts,
-) -> bool:
+def _skip_unread(body: list[ast.stmt], function: Function, gathered: set[str]) -> bool:
     found = False
+    live_after = function.analyses.live_after
     for place, node in enumerate(body):
         for block in blocks_of(node):
-            found |= _skip_unread(block, live_after, gathered, replaced, facts)
-        if isinstance(node, ast.For) and id(node) not in replaced:
-            element = _depends_on_element(node, gathered, facts)
+            found |= _skip_unread(block, function, gathered)
+        if isinstance(node, ast.For) and id(node) not in function.blocked:
+            element = _depends_on_element(node, gathered, function.facts)
             if element is not None and not live_after[id(node)] & set(assigned([node])):
                 test = ast.parse(f"{MATTERS}({text_of(element)})", mode="eval").body
                 body[place] = ast.If(test, [node], [])
@@ -200,12 +198,12 @@ def is_pure(node: ast.expr) -> bool:
     return all(call.split(".")[0] in ("math", "np", "runtime", "scalar_ops") for call in calls)
 
 
-def skip_unselected(tree: ast.FunctionDef, replaced: Collection[int], facts: Facts) -> bool:
+def skip_unselected(function: Function) -> bool:
     """Skip the reverse of long computations in loops if their results were not selected.
 
-    Loops with ids in `replaced` stay as they are. Return whether anything changes.
+    Loops that run in blocks stay as they are. Return whether anything changes.
     """
-    return _Skipping(tree, replaced, facts).block(tree.body, in_loop=False, in_branch=False)
+    return _Skipping(function).block(function.tree.body, in_loop=False, in_branch=False)
 
 
 _LONG = 12  # statements that are worth a branch, which may be predicted wrongly
@@ -214,16 +212,16 @@ _LONG = 12  # statements that are worth a branch, which may be predicted wrongly
 class _Skipping:
     """Puts statements that do nothing if a cotangent is 0 into a branch."""
 
-    def __init__(self, tree: ast.FunctionDef, replaced: Collection[int], facts: Facts) -> None:
-        self.replaced = replaced
-        self.facts = facts
-        self.reads: Counter[str] = names_read(tree)
+    def __init__(self, function: Function) -> None:
+        self.blocked = function.blocked
+        self.facts = function.facts
+        self.reads: Counter[str] = names_read(function.tree)
 
     def block(self, body: list[ast.stmt], in_loop: bool, in_branch: bool) -> bool:
         """Process a block; return whether anything changes."""
         found = False
         for node in body:
-            if id(node) not in self.replaced:
+            if id(node) not in self.blocked:
                 is_loop = isinstance(node, (ast.For, ast.While))
                 for inner in blocks_of(node):
                     found |= self.block(inner, in_loop or is_loop, not is_loop)

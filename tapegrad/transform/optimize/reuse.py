@@ -24,12 +24,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from tapegrad.transform import facts
-from tapegrad.transform.blocks.holding import Flow
-from tapegrad.transform.blocks.making import is_plain_array, made
 from tapegrad.transform.frontend.liveness import assigned, live, used
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.kinds import is_array
+from tapegrad.transform.optimize.function import Function
+from tapegrad.transform.optimize.holding import Flow
+from tapegrad.transform.optimize.making import is_plain_array, made
 from tapegrad.transform.printer import is_parallel
 from tapegrad.transform.syntax import may_leave, subtree, text_of
 from tapegrad.transform.verifier.code import leaves
@@ -57,20 +58,17 @@ class _Site:
         return target.id
 
 
-def reuse_arrays(
-    tree: ast.FunctionDef,
-    facts: Facts,
-    flow: Flow,
-    fresh: Callable[[str], str],
-) -> bool:
+def reuse_arrays(function: Function) -> bool:
     """Let loops of a function reuse the arrays that they make; return whether there are any."""
+    tree, facts, fresh = function.tree, function.facts, function.fresh
+    flow = function.analyses.flow
     sites = list(_sites(tree.body, [], facts))
     if not sites:
         return False
     for site in reversed(sites):
         _make_late(site)
-    after: dict[int, set[str]] = {}
-    live(tree.body, set(), None, after)
+    function.drop_analyses()  # statements have other places; where arrays go is the same
+    after = function.analyses.live_after
     places, taken = fresh("places"), _Places()
     for site in sites:
         names = flow.reached([site.name])

@@ -12,20 +12,16 @@ import ast
 from collections.abc import Collection
 
 from tapegrad.transform.frontend.liveness import assigned, used
+from tapegrad.transform.optimize.function import Function
 
 
-def leave_out_zeros(tree: ast.FunctionDef, replaced: Collection[int]) -> bool:
+def leave_out_zeros(function: Function) -> bool:
     """Leave out additions of and to numbers that are 0; return whether there are any in branches.
 
-    Parameters
-    ----------
-    tree
-        The function, which is changed.
-    replaced
-        Ids of loops that stay as they are.
+    Loops that run in blocks stay as they are.
     """
-    pass_ = _Additions(replaced)
-    pass_.block(tree.body, set())
+    pass_ = _Additions(function.blocked)
+    pass_.block(function.tree.body, set())
     return pass_.found
 
 

@@ -1,0 +1,117 @@
+"""Which loops run in blocks, and where their code stands."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from tapegrad.transform.frontend.liveness import assigned
+from tapegrad.transform.generated import copy_with
+from tapegrad.transform.independence.plan import Surroundings, index_of, plan_of
+from tapegrad.transform.independence.sums import blocks_of
+from tapegrad.transform.independence.uses import Effects, UnprovedError
+from tapegrad.transform.optimize import sizes
+from tapegrad.transform.optimize.function import BlockedLoop, Function
+from tapegrad.transform.optimize.iteration import Iteration
+from tapegrad.transform.optimize.loop_code import LoopCode
+from tapegrad.transform.optimize.sharing import Sharing
+from tapegrad.transform.syntax import subtree, text_of
+
+
+def put_in_blocks(function: Function) -> bool:
+    """Find the loops that run in blocks, which gain by it; return whether there are any."""
+    if function.generated.made_from.targetoptions.get("boundscheck"):
+        return False
+    if function.module.is_recursive(function.name):  # each call would need its own block
+        return False
+    tree, fresh = function.tree, function.fresh
+    function.block = fresh("block")
+    sharing = Sharing(tree)
+    around = Surroundings(tree, function.facts)
+    for loop, outer in _inner_loops(tree.body):
+        try:
+            code = _code_of(function, around, loop, sharing)
+            are_apart = fresh("are_apart")
+            text = code.text(are_apart)
+        except UnprovedError:
+            continue
+        if code.gain < sizes.LEAST_GAIN or code.iteration.places > sizes.MOST_ROWS:
+            continue
+        function.blocked[id(loop)] = BlockedLoop(loop, ast.parse(text).body)
+        function.rows = max(function.rows, code.iteration.places)
+        if code.overlaps:
+            names = {name for pair in code.overlaps for name in pair}
+            place = _outermost([*outer, loop], names)
+            test = ast.parse(f"{are_apart} = {code.are_apart()}").body
+            function.before.setdefault(id(place), []).extend(test)
+    return bool(function.blocked)
+
+
+def write_blocks(function: Function) -> bool:
+    """Put the code of loops that run in blocks in their places; return whether there is any."""
+    if not function.blocked:
+        return False
+    replaced = {key: blocked.statements for key, blocked in function.blocked.items()}
+    function.tree = copy_with(function.tree, replaced, function.before)
+    if function.rows:
+        size = function.rows * sizes.stride()
+        function.tree.body[:0] = ast.parse(f"{function.block} = runtime.block({size})").body
+    return True
+
+
+def _code_of(function: Function, around: Surroundings, loop: ast.For, sharing: Sharing) -> LoopCode:
+    plan = plan_of(loop, around, _effects)
+    if plan.uses_tape:
+        raise UnprovedError("it uses the tape")
+    generated = function.generated
+    iteration = Iteration(
+        plan,
+        around.facts,
+        around.rows,
+        generated.made_from.targetoptions.get("error_model") != "numpy",
+        generated.is_half and index_of(loop) not in generated.fused,
+        function.module.vectorized.name_of,
+        function.fresh,
+        function.block,
+    )
+    return LoopCode(iteration, sharing, function.fresh)
+
+
+def _effects(name: str) -> Effects | None:
+    """What functions do that are not known: they must be functions of numbers."""
+    return Effects([])
+
+
+def _inner_loops(
+    body: list[ast.stmt], outer: tuple[ast.stmt, ...] = ()
+) -> Iterator[tuple[ast.For, tuple[ast.stmt, ...]]]:
+    """Yield the loops that have no loop inside, with those around them."""
+    for node in body:
+        is_loop = isinstance(node, (ast.For, ast.While))
+        around = (*outer, node) if is_loop else outer
+        for block in blocks_of(node):
+            yield from _inner_loops(block, around)
+        if isinstance(node, ast.For) and not any(
+            isinstance(part, (ast.For, ast.While)) for part in subtree(node) if part is not node
+        ):
+            if isinstance(node.target, ast.Name) and _is_range(node.iter):
+                yield node, outer
+
+
+def _outermost(loops: list[ast.stmt], names: set[str]) -> ast.stmt:
+    """Return the outermost of nested loops before which names have their values."""
+    found = loops[-1]
+    for loop in reversed(loops[:-1]):
+        if names & set(assigned([loop])):
+            break
+        found = loop
+    return found
+
+
+def _is_range(node: ast.expr) -> bool:
+    if not isinstance(node, ast.Call) or text_of(node.func) != "range":
+        return False
+    bounds = [part.value for part in node.args if isinstance(part, ast.Constant)]
+    if len(bounds) < len(node.args):
+        return True
+    return len(range(*bounds)) >= sizes.SHORT
