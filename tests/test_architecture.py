@@ -44,6 +44,7 @@ LAYERS = [
             "declared",
             "nodes",
             "printer",
+            "trees",
             "stubs",
         )
     ],

@@ -2,7 +2,7 @@
 
 Generated code is made of Python's ``ast`` nodes, as the expressions of the normal form are. A
 function of all statements is what Python's parser would make of its text
-(`tapegrad.transform.printer.complete`), so that passes may change it.
+(`tapegrad.transform.trees.complete`), so that passes may change it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from tapegrad.transform.nodes import (
     opposite,
     tuple_of,
 )
-from tapegrad.transform.printer import PARALLEL, UNDEFINED, complete
+from tapegrad.transform.printer import PARALLEL, UNDEFINED
+from tapegrad.transform.trees import Part, complete, quoted_block
 
 Pair = tuple[ast.expr, ast.expr]  # a target and a value
 
@@ -68,6 +69,10 @@ class Builder:
     def do(self, expr: ast.expr) -> None:
         """Add an expression statement, such as a call."""
         self.body.append(ast.Expr(expr))
+
+    def quote(self, template: str, **parts: Part) -> None:
+        """Add the statements of a template (`tapegrad.transform.trees`)."""
+        self.body += quoted_block(template, **parts)
 
     def result(self, value: ast.expr) -> None:
         """Add ``return value``."""
@@ -125,6 +130,10 @@ class Builder:
         else:
             for target, value in pairs:
                 self.assign(target, value)
+
+    def statements(self) -> list[ast.stmt]:
+        """Return copies of all statements, as the parser makes them (`complete`)."""
+        return list(map(complete, self.body))
 
     def function(self, identifier: str, parameters: Sequence[str]) -> ast.FunctionDef:
         """Return the function of all statements."""

@@ -47,6 +47,11 @@ def downward(over: str, count: ast.expr) -> ast.expr:
     return call_of(over, binary(count, "-", ast.Constant(1)), ast.Constant(-1), ast.Constant(-1))
 
 
+def all_of(tests: Sequence[ast.expr]) -> ast.expr:
+    """Return the tests with ``and`` between them."""
+    return tests[0] if len(tests) == 1 else ast.BoolOp(ast.And(), list(tests))
+
+
 def item(expr: ast.expr, index: ast.expr | int) -> ast.Subscript:
     """Return ``expr[index]``."""
     return ast.Subscript(expr, ast.Constant(index) if isinstance(index, int) else index, ast.Load())
@@ -87,6 +92,16 @@ def expression_of(text: str) -> ast.expr:
 def counting(index: str, over: ast.expr) -> ast.For:
     """Return the head of a loop over a range."""
     return ast.For(name(index), over, [], [], lineno=0)
+
+
+def integer(node: ast.AST) -> int | None:
+    """Return the value of an integer constant, None for other expressions."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        value = integer(node.operand)
+        return None if value is None else -value
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return node.value
+    return None
 
 
 def is_number(expr: ast.expr, value: int) -> bool:

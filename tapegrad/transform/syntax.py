@@ -7,8 +7,9 @@ import inspect
 import keyword
 import linecache
 import unicodedata
-from collections.abc import Container, Iterator
+from collections.abc import Container, Hashable, Iterator
 from types import FunctionType
+from typing import Any
 
 PURE = frozenset(
     [
@@ -65,6 +66,22 @@ def text_of(node: ast.AST) -> str:
     if kind is ast.Constant and type(node.value) is int:
         return repr(node.value)
     return ast.unparse(node)
+
+
+def key_of(node: Any) -> Hashable:
+    """Return a value that is equal for equal code."""
+    kind = type(node)
+    if kind is ast.Name:
+        return node.id
+    if kind is ast.Constant:
+        return type(node.value), node.value
+    if kind is list:
+        return tuple(map(key_of, node))
+    if isinstance(node, ast.expr_context):
+        return None
+    if isinstance(node, ast.AST):
+        return (kind, *(key_of(getattr(node, field, None)) for field in node._fields))
+    return node
 
 
 def subtree(tree: ast.AST) -> Iterator[ast.AST]:

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from tapegrad.transform.codegen.reverse_state import ReverseState
 from tapegrad.transform.ir import Block, Let, Loop, unused
 from tapegrad.transform.kinds import copy_kind
-from tapegrad.transform.lowering.extents import Key, integer
+from tapegrad.transform.lowering.extents import Key
+from tapegrad.transform.nodes import integer
 from tapegrad.transform.printer import show
 from tapegrad.transform.rules import base as rules
 from tapegrad.transform.tape_memory.elements import is_kept_by_elements

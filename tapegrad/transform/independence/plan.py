@@ -28,6 +28,7 @@ from tapegrad.transform.independence.uses import (
     Uses,
 )
 from tapegrad.transform.kinds import is_array
+from tapegrad.transform.nodes import integer
 from tapegrad.transform.syntax import subtree, text_of
 
 MOST_NEIGHBOURS = 8  # the largest distance of neighbours for which there are no copies
@@ -42,7 +43,7 @@ class Plan:
     loop, target
         The loop, and its variable.
     bounds
-        The texts of the start, the end and the step of its range.
+        The start, the end and the step of its range.
     given
         The names from outside that its iterations use.
     sums
@@ -64,7 +65,7 @@ class Plan:
 
     loop: ast.For
     target: str
-    bounds: tuple[str, str, str]
+    bounds: tuple[ast.expr, ast.expr, ast.expr]
     given: list[str] = field(default_factory=list)
     sums: dict[str, Any] = field(default_factory=dict)
     private: dict[str, int] = field(default_factory=dict)
@@ -118,11 +119,10 @@ def plan_of(
     return plan
 
 
-def range_of(call: ast.Call) -> tuple[str, str, str]:
-    """Return the texts of the start, the end and the step of a range."""
-    given = [text_of(argument) for argument in call.args]
-    start, stop, *step = given if len(given) > 1 else ["0", *given]
-    return start, stop, step[0] if step else "1"
+def range_of(call: ast.Call) -> tuple[ast.expr, ast.expr, ast.expr]:
+    """Return the start, the end and the step of a range."""
+    start, stop, *step = call.args if len(call.args) > 1 else [ast.Constant(0), *call.args]
+    return start, stop, step[0] if step else ast.Constant(1)
 
 
 def _plan_numbers(plan: Plan, around: Surroundings) -> None:
@@ -265,12 +265,12 @@ def are_not_negative(plan: Plan, distance: int) -> bool:
         assert isinstance(first, ast.Assign)
         assert isinstance(first.value, ast.BinOp)
         assert isinstance(first.value.right, ast.BinOp)
-        start, step = text_of(first.value.left), text_of(first.value.right.right)
-    try:
-        lowest = int(start) if int(step) > 0 else int(stop) + 1
-    except ValueError:
+        start, step = first.value.left, first.value.right.right
+    low, high, length = integer(start), integer(stop), integer(step)
+    if length is None:
         return False
-    return lowest + distance >= 0
+    lowest = low if length > 0 else high
+    return lowest is not None and lowest + (length <= 0) + distance >= 0
 
 
 def offset_of(node: ast.expr, known: dict[str, int]) -> int | None:
@@ -288,13 +288,15 @@ def offset_of(node: ast.expr, known: dict[str, int]) -> int | None:
     return None
 
 
-def moved(text: str, offset: int) -> str:
-    """Return the text of an index plus a constant."""
-    return f"{text} {'+' if offset > 0 else '-'} {abs(offset)}" if offset else text
+def moved(index: ast.expr, offset: int) -> ast.expr:
+    """Return an index plus a constant."""
+    if not offset:
+        return index
+    return ast.BinOp(index, ast.Add() if offset > 0 else ast.Sub(), ast.Constant(abs(offset)))
 
 
 def _is_near(plan: Plan, found: set[int]) -> bool:
     """Whether these distances are small, and the indices known to be not negative."""
-    if max(found) - min(found) > MOST_NEIGHBOURS or plan.bounds[2] not in ("1", "-1"):
+    if max(found) - min(found) > MOST_NEIGHBOURS or integer(plan.bounds[2]) not in (1, -1):
         return False
     return are_not_negative(plan, min(found))

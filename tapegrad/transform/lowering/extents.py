@@ -11,6 +11,7 @@ from numba.core import types
 from tapegrad.transform import facts
 from tapegrad.transform.ir import Carried, FunctionIR, Let, makers, names_in
 from tapegrad.transform.kinds import is_array
+from tapegrad.transform.nodes import integer
 
 Key = tuple[Any, ...]  # extents with equal keys are equal
 
@@ -235,13 +236,3 @@ class Extents:
     def taken_from(key: Key) -> tuple[Key, int] | None:
         """Return the key of a whole extent and how much is cut from it, None for other keys."""
         return key[1:] if key[0] == "cut" else None
-
-
-def integer(node: ast.AST) -> int | None:
-    """Return the value of an integer constant, None for other expressions."""
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        value = integer(node.operand)
-        return None if value is None else -value
-    if isinstance(node, ast.Constant) and type(node.value) is int:
-        return node.value
-    return None

@@ -46,7 +46,8 @@ from tapegrad.transform.kinds import is_array, may_share
 from tapegrad.transform.lowering import callees
 from tapegrad.transform.lowering.allocations import Allocations
 from tapegrad.transform.lowering.elements import Elements, Tree
-from tapegrad.transform.lowering.extents import Extents, Key, integer
+from tapegrad.transform.lowering.extents import Extents, Key
+from tapegrad.transform.nodes import integer
 
 _DTYPES = {types.int64: ("np.int64", np.int64), types.boolean: ("np.bool_", np.bool_)}
 

@@ -16,6 +16,7 @@ from tapegrad.transform.optimize.iteration import Iteration
 from tapegrad.transform.optimize.loop_code import LoopCode
 from tapegrad.transform.optimize.sharing import Sharing
 from tapegrad.transform.syntax import subtree, text_of
+from tapegrad.transform.trees import quoted_block
 
 
 def put_in_blocks(function: Function) -> bool:
@@ -32,17 +33,17 @@ def put_in_blocks(function: Function) -> bool:
         try:
             code = _code_of(function, around, loop, sharing)
             are_apart = fresh("are_apart")
-            text = code.text(are_apart)
+            statements = code.statements(are_apart)
         except UnprovedError:
             continue
         if code.gain < sizes.LEAST_GAIN or code.iteration.places > sizes.MOST_ROWS:
             continue
-        function.blocked[id(loop)] = BlockedLoop(loop, ast.parse(text).body)
+        function.blocked[id(loop)] = BlockedLoop(loop, statements)
         function.rows = max(function.rows, code.iteration.places)
         if code.overlaps:
             names = {name for pair in code.overlaps for name in pair}
             place = _outermost([*outer, loop], names)
-            test = ast.parse(f"{are_apart} = {code.are_apart()}").body
+            test = quoted_block("is_true = test", is_true=are_apart, test=code.are_apart())
             function.before.setdefault(id(place), []).extend(test)
     return bool(function.blocked)
 
@@ -55,7 +56,8 @@ def write_blocks(function: Function) -> bool:
     function.tree = copy_with(function.tree, replaced, function.before)
     if function.rows:
         size = function.rows * sizes.stride()
-        function.tree.body[:0] = ast.parse(f"{function.block} = runtime.block({size})").body
+        made = quoted_block("block = runtime.block(n)", block=function.block, n=size)
+        function.tree.body[:0] = made
     return True
 
 

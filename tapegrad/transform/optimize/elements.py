@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,13 +13,16 @@ from tapegrad.transform.frontend.liveness import used
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.plan import Plan
 from tapegrad.transform.independence.uses import ADD, READ, STORE, UnprovedError
+from tapegrad.transform.ir import name
 from tapegrad.transform.kinds import is_array
+from tapegrad.transform.nodes import item, tuple_of
 from tapegrad.transform.optimize import sizes
 from tapegrad.transform.optimize.indices import Indices, Position
-from tapegrad.transform.syntax import subtree, text_of
+from tapegrad.transform.syntax import key_of, subtree, text_of
+from tapegrad.transform.trees import quoted
 from tapegrad.transform.verifier.code import leaves
 
-Key = tuple[str, str]  # an array and the text of an index
+Key = tuple[str, Hashable]  # an array and the key of an index
 
 
 @dataclass
@@ -28,7 +32,7 @@ class Element:
     Attributes
     ----------
     array, key, index
-        The array, the text of the index, and its parts.
+        The array, the key of the index, and its parts.
     position
         What the last part is if a block of iterations uses neighbouring elements, otherwise None.
     is_fixed
@@ -46,7 +50,7 @@ class Element:
     """
 
     array: str
-    key: str
+    key: Hashable
     index: list[ast.expr]
     position: Position | None
     is_fixed: bool
@@ -56,13 +60,16 @@ class Element:
     local: str = ""
     last: ast.Constant | None = None
 
-    @property
-    def text(self) -> str:
-        """The element as an expression."""
-        parts = [text_of(part) for part in self.index]
+    def expr(self) -> ast.expr:
+        """Return the element as an expression."""
+        return self.expr_at(self.index[-1])
+
+    def expr_at(self, last: ast.expr) -> ast.expr:
+        """Return the element of the array with another last part of the index."""
         if self.position is not None:
-            parts[-1] = f"runtime.index({parts[-1]})"
-        return f"{self.array}[{', '.join(parts)}]"
+            last = quoted("runtime.index(k)", k=last)
+        parts = [*self.index[:-1], last]
+        return item(name(self.array), tuple_of(parts) if len(parts) > 1 else last)
 
     def note(self, kind: str, is_certain: bool) -> None:
         """Note a use."""
@@ -107,32 +114,34 @@ class Elements:
         for array in self.written - self.added:
             self._check_own(array)
 
-    def bounds(self, first: str, last: str) -> list[str]:
+    def bounds(self, first: ast.expr, last: ast.expr) -> list[ast.expr]:
         """Return what must hold for the iterations of a range to read elements after an error.
 
         Without errors, or where an element is only added to, iterations use what they use in order.
         """
-        found: dict[str, None] = {}
+        found: list[ast.expr] = []
         for element in self.found.values():
             if not self.is_late or element.array in self.added:
                 continue
             if not element.is_certain:
                 raise UnprovedError(f"an error may come before an index of `{element.array}`")
             for axis, part in enumerate(element.index):
-                size = f"{element.array}.shape[{axis}]"
+                size = quoted("x.shape[axis]", x=element.array, axis=axis)
                 position = self.indices.position(part)
+                large = sizes.LARGE
                 if position is not None:
                     # no sum of these numbers overflows
-                    found[f"{last} < {sizes.LARGE}"] = None
+                    found.append(quoted("last < large", last=last, large=large))
                     if position.number:
-                        found[f"-{sizes.LARGE} < {position.number} < {sizes.LARGE}"] = None
-                    found[f"{position.text(last)} <= {size}"] = None
-                    found[f"{position.text(first)} >= 0"] = None
+                        number = position.number
+                        found.append(quoted("-large < n < large", n=number, large=large))
+                    found.append(quoted("last <= size", last=position.at(last), size=size))
+                    found.append(quoted("first >= 0", first=position.at(first)))
                 elif not self.indices.uses_made(part):
-                    found[f"0 <= {text_of(part)} < {size}"] = None
+                    found.append(quoted("0 <= k < size", k=part, size=size))
                 else:
                     raise UnprovedError(f"an error may come before an index of `{element.array}`")
-        return list(found)
+        return found
 
     def of(self, array: str) -> list[Element]:
         """Return the elements of an array."""
@@ -141,7 +150,7 @@ class Elements:
     def at(self, node: ast.Subscript) -> Element:
         """Return the element that an expression means."""
         assert isinstance(node.value, ast.Name)
-        return self.found[node.value.id, text_of(node.slice)]
+        return self.found[node.value.id, key_of(node.slice)]
 
     def is_element(self, node: ast.AST) -> bool:
         """Whether an expression is an element of an array."""
@@ -193,7 +202,7 @@ class Elements:
         assert isinstance(node.value, ast.Name)
         if kind != READ:
             self._read(node.slice, is_certain)
-        key = node.value.id, text_of(node.slice)
+        key = node.value.id, key_of(node.slice)
         if key not in self.found:
             self.found[key] = self._element(node.value.id, node.slice)
         self.found[key].note(kind, is_certain)
@@ -214,14 +223,12 @@ class Elements:
         found = None
         if is_direct and not self.indices.uses_made(*index[:-1]):
             found = self.indices.position(index[-1])
-        return Element(array, text_of(node), list(map(self._shown, index)), found, is_fixed)
+        return Element(array, key_of(node), list(map(self._shown, index)), found, is_fixed)
 
     def _shown(self, part: ast.expr) -> ast.expr:
         """Return an index as the loop variable plus a number, if it is that."""
         found = self.indices.position(part)
-        if found is None:
-            return part
-        return ast.parse(found.text(self.plan.target), mode="eval").body
+        return part if found is None else found.at(self.plan.target)
 
     def _check_own(self, array: str) -> None:
         """Refuse an array that is read and written if two indices may mean one element."""

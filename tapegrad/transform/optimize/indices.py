@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from numba.core import types
 
@@ -12,6 +12,8 @@ from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.plan import Plan, known_offsets, moved, offset_of
 from tapegrad.transform.independence.sums import assignments
+from tapegrad.transform.ir import name
+from tapegrad.transform.nodes import binary
 from tapegrad.transform.syntax import subtree
 
 
@@ -32,23 +34,31 @@ class Position:
 
     Attributes
     ----------
-    base
-        The text that adds the number, with a sign, "" for none.
     distance
         The constant.
+    number
+        The name of the number from outside, "" for none.
+    is_added
+        Whether it is added, or subtracted.
     """
 
-    base: str
     distance: int
+    number: str = ""
+    is_added: bool = True
 
     @property
-    def number(self) -> str:
-        """The name of the number from outside, "" for none."""
-        return self.base.lstrip(" +-")
+    def base(self) -> str:
+        """What is added to the loop variable besides the constant: equal for equal numbers."""
+        return f"{'+' if self.is_added else '-'}{self.number}" if self.number else ""
 
-    def text(self, variable: str) -> str:
+    def start(self, variable: ast.expr | str) -> ast.expr:
+        """Return the index without the constant, for a value of the loop variable."""
+        found = name(variable) if isinstance(variable, str) else variable
+        return binary(found, self.base[0], name(self.number)) if self.number else found
+
+    def at(self, variable: ast.expr | str) -> ast.expr:
         """Return the index for a value of the loop variable."""
-        return moved(variable + self.base, self.distance)
+        return moved(self.start(variable), self.distance)
 
 
 class Indices:
@@ -75,16 +85,16 @@ class Indices:
         self._offsets = known_offsets(plan.loop)
         self._positions: dict[str, Position] = {}
         self._steps: dict[str, str] = {}  # names that are the loop variable times a step
-        for name, value in assignments(body):
-            if name in self.changing:
+        for assigned_name, value in assignments(body):
+            if assigned_name in self.changing:
                 continue
             position = self._sum(value)
-            if position is not None and position.base:
-                self._positions[name] = position
+            if position is not None and position.number:
+                self._positions[assigned_name] = position
             elif isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult):
                 names = [p.id for p in (value.left, value.right) if isinstance(p, ast.Name)]
                 if len(names) == 2 and names[0] == self.target and names[1] not in self.made:
-                    self._steps[name] = names[1]
+                    self._steps[assigned_name] = names[1]
 
     def uses_made(self, *parts: ast.expr) -> bool:
         """Whether indices depend on the iteration."""
@@ -99,14 +109,14 @@ class Indices:
             return None
         if isinstance(node, ast.Name) and node.id in self._steps:
             self.assumed.add(self._steps[node.id])
-            return Position("", 0)
+            return Position(0)
         return self._sum(node)
 
     def _sum(self, node: ast.expr) -> Position | None:
         """Return what a sum of the loop variable and of others is."""
         offset = offset_of(node, self._offsets)
         if offset is not None:
-            return Position("", offset)
+            return Position(offset)
         if isinstance(node, ast.Name):
             return self._positions.get(node.id)
         if not isinstance(node, ast.BinOp) or not isinstance(node.op, (ast.Add, ast.Sub)):
@@ -119,10 +129,10 @@ class Indices:
             return None
         if isinstance(right, ast.Constant) and type(right.value) is int:
             distance = right.value if is_sum else -right.value
-            return Position(found.base, found.distance + distance)
-        if found.base or not isinstance(right, ast.Name) or not self._is_integer(right.id):
+            return replace(found, distance=found.distance + distance)
+        if found.number or not isinstance(right, ast.Name) or not self._is_integer(right.id):
             return None
-        return Position(f" {'+' if is_sum else '-'} {right.id}", found.distance)
+        return Position(found.distance, right.id, is_sum)
 
     def _is_integer(self, name: str) -> bool:
         kind = self.facts.kind(name)

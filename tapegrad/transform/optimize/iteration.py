@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from tapegrad.transform.optimize import sizes
 from tapegrad.transform.optimize.elements import Element, Elements, gives_several
 from tapegrad.transform.optimize.indices import assigned_again
 from tapegrad.transform.syntax import subtree, text_of
+from tapegrad.transform.trees import qualified, quoted
 from tapegrad.transform.verifier.code import leaves
 
 FLOAT, SINGLE, INTEGER, BOOLEAN = "float", "float32", "integer", "boolean"
@@ -108,7 +109,7 @@ class Iteration:
         self.lane = fresh("lane")
         self.block = block
         self.failed = fresh("failed")
-        self.gathered: dict[tuple[str, str], Gathered] = {}
+        self.gathered: dict[tuple[str, Hashable], Gathered] = {}
         self.places = 0
         self.work = 0  # how much there is to gain
         self.terms = {name: fresh(f"{name}_term") for name in plan.sums}
@@ -173,9 +174,10 @@ class Iteration:
         self.places += 1
         return (self.places - 1) * sizes.stride() + sizes.MARGIN
 
-    def at(self, place: int) -> str:
-        """Return the text of a number of this iteration in the block."""
-        return f"{self.block}[runtime.index({self.lane} + {place})]"
+    def at(self, place: int) -> ast.expr:
+        """Return a number of this iteration in the block."""
+        template = "block[runtime.index(lane + place)]"
+        return quoted(template, block=self.block, lane=self.lane, place=place)
 
     # -- elements of arrays -------------------------------------------------------------------
 
@@ -200,9 +202,9 @@ class Iteration:
                 gathered = Gathered(element, self.place())
                 self.gathered[element.array, element.key] = gathered
             place = self.gathered[element.array, element.key].place
-            found = _parsed(self.at(place))
+            found = self.at(place)
             return _as_single(found, FLOAT) if self._is_single(element) else found
-        return _parsed(element.text)
+        return element.expr()
 
     def _is_single(self, element: Element) -> bool:
         """Whether an element is of an array of float32."""
@@ -316,8 +318,8 @@ class Iteration:
         self._flags.append(self.fresh("is_error"))
         return self._flags[-1]
 
-    def _note_error(self, condition: str) -> None:
-        self._write(_assign(self._flag(), _parsed(condition)))
+    def _note_error(self, condition: ast.expr) -> None:
+        self._write(_assign(self._flag(), condition))
 
     def _bind(self, name: str, kind: str) -> None:
         known = self._kinds.setdefault(name, kind)
@@ -386,7 +388,7 @@ class Iteration:
                 raise UnprovedError(f"of the type of `{text_of(node)}`")
             if not isinstance(right, ast.Name):
                 right = self._named("divisor", right)
-            self._note_error(f"{text_of(right)} == 0")
+            self._note_error(quoted("x == 0", x=right))
             return _call("runtime.quotient", left, right), FLOAT
         if isinstance(node.op, ast.Pow) and SINGLE not in (left_kind, right_kind):
             if isinstance(right, ast.Constant) and isinstance(right.value, int):
@@ -466,7 +468,7 @@ class Iteration:
                 if name in vector_math.SINES:
                     values = [self._named("angle", values[0])]
                     limit = vector_math.LIMIT
-                    self._note_error(f"abs({text_of(values[0])}) > {limit}")
+                    self._note_error(quoted("abs(x) > limit", x=values[0], limit=limit))
                 if name == "pow":
                     return _power(*values), FLOAT
                 found = _call(f"vector_math.{name}", *values)
@@ -548,8 +550,4 @@ def _power(base: ast.expr, exponent: ast.expr) -> ast.expr:
 
 
 def _call(function: str, *arguments: ast.expr) -> ast.expr:
-    return ast.Call(_parsed(function), list(arguments), [])
-
-
-def _parsed(text: str) -> ast.expr:
-    return ast.parse(text, mode="eval").body
+    return ast.Call(qualified(function), list(arguments), [])

@@ -1,27 +1,30 @@
-"""The text of a loop in blocks."""
+"""The code of a loop in blocks."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 
+from tapegrad.transform.builder import Builder
 from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.independence.plan import are_not_negative, moved
 from tapegrad.transform.independence.uses import READ, UnprovedError
+from tapegrad.transform.ir import name
+from tapegrad.transform.nodes import all_of, counting, integer
 from tapegrad.transform.optimize import sizes
 from tapegrad.transform.optimize.elements import Element
 from tapegrad.transform.optimize.indices import Position
 from tapegrad.transform.optimize.iteration import Iteration
 from tapegrad.transform.optimize.sharing import Sharing
-from tapegrad.transform.printer import Writer
-from tapegrad.transform.syntax import text_of
+from tapegrad.transform.syntax import key_of
+from tapegrad.transform.trees import quoted
 
 Pair = tuple[Element, int]  # with the place of the numbers that are written to it
 
 
 class LoopCode:
-    """Writes a loop in blocks.
+    """Builds a loop in blocks.
 
     Parameters
     ----------
@@ -38,9 +41,12 @@ class LoopCode:
         self.elements = iteration.elements
         self.plan = iteration.plan
         self.fresh = fresh
+        self.builder = Builder()
         self.overlaps = self._overlaps(sharing)
         self.start, self.stop = fresh("first"), fresh("last")
         self.begin, self.end = fresh("begin"), fresh("end")
+        # the first iteration of a block, and the one after the last
+        self.bounds: tuple[ast.expr, ast.expr] = (name(self.begin), name(self.end))
         self.parts = {name: fresh(f"{name}_part") for name in self.plan.sums}
         self._places: dict[str, int] = {}  # by the names of numbers
         # what is written: (element, place, place of the mask or None), or the sum of all iterations
@@ -95,153 +101,170 @@ class LoopCode:
             and sharing.may_share(one, other)
         ]
 
-    def _range(self) -> tuple[str, str, bool]:
+    def _range(self) -> tuple[ast.expr, ast.expr, bool]:
         """Return the lowest index, the one after the highest, and whether the loop goes down."""
         start, stop, step = self.plan.bounds
-        if step not in ("1", "-1") or self.plan.target == "turn":
+        if integer(step) not in (1, -1) or self.plan.target == "turn":
             raise UnprovedError("of the step of its range")
-        if step == "1":
+        if integer(step) == 1:
             return start, stop, False
-        return f"{stop} + 1", f"{start} + 1", True
+        return moved(stop, 1), moved(start, 1), True
 
-    def are_apart(self) -> str:
+    def are_apart(self) -> ast.expr:
         """Return the expression that says that no two arrays share elements."""
-        return " and ".join(f"not runtime.overlap({one}, {other})" for one, other in self.overlaps)
+        return all_of(
+            [quoted("not runtime.overlap(x, y)", x=one, y=other) for one, other in self.overlaps]
+        )
 
-    def text(self, are_apart: str) -> str:
+    def statements(self, are_apart: str) -> list[ast.stmt]:
         """Return the statements that take the place of the loop.
 
         They use the name of a variable that says that no two arrays share elements.
         """
         low, high, is_down = self._range()
-        writer = Writer()
-        tests = [f"{self.stop} - {self.start} >= {sizes.SHORT}"]
-        lowest: dict[str, int] = {}
+        tests = self._tests(are_apart)
+        neighbours = self._neighbours()
+        builder = self.builder
+        if len(tests) == 1 and self._is_one_block():  # no second version of the loop to compile
+            self.bounds = low, high
+            if (used(low) | used(high)) & {*assigned(self.plan.loop.body)}:
+                self.bounds = name(self.start), name(self.stop)
+                builder.quote("a, b = x, y", a=self.start, b=self.stop, x=low, y=high)
+            self._compute()
+            self._commit(neighbours)
+            return builder.statements()
+        in_blocks = self.fresh("in_blocks")
+        builder.assign(name(self.start), low)
+        builder.assign(name(self.stop), high)
+        builder.assign(name(in_blocks), all_of(tests))
+        if self.iteration.flags:  # which has the loop in order anyway, for blocks that fail
+            self._blocks(neighbours, is_down, in_blocks)
+        else:
+            branch = builder.branch(name(in_blocks))
+            with builder.within(branch.body):
+                self._blocks(neighbours, is_down, in_blocks)
+            with builder.within(branch.orelse):
+                self._in_order(self.start, self.stop, is_down)
+        return builder.statements()
+
+    def _tests(self, are_apart: str) -> list[ast.expr]:
+        """Return what must be true for the loop to run in blocks, once each."""
+        first, last = name(self.start), name(self.stop)
+        tests = [quoted("last - first >= n", first=first, last=last, n=sizes.SHORT)]
+        lowest: dict[str, Position] = {}
         for element in self.elements.found.values():
             if (found := element.position) is not None:
-                lowest[found.base] = min(found.distance, lowest.get(found.base, found.distance))
-        for base, distance in lowest.items():
-            if base or not are_not_negative(self.plan, distance):
-                tests.append(f"{Position(base, distance).text(self.start)} >= 0")
-        tests += [are_apart] if self.overlaps else []
-        tests += [f"{step} == 1" for step in sorted(self.elements.indices.assumed)]
-        tests += self.elements.bounds(self.start, self.stop)
-        neighbours = self._neighbours()
-        if len(tests) == 1 and self._is_one_block():  # no second version of the loop to compile
-            self.begin, self.end = low, high
-            bounds = ast.parse(f"({low}, {high})", mode="eval")
-            if used(bounds) & {*assigned(self.plan.loop.body)}:
-                self.begin, self.end = self.start, self.stop
-                writer(f"{self.start}, {self.stop} = {low}, {high}")
-            self._compute(writer)
-            self._commit(writer, neighbours)
-            return writer.text()
-        in_blocks = self.fresh("in_blocks")
-        writer(f"{self.start} = {low}")
-        writer(f"{self.stop} = {high}")
-        writer(f"{in_blocks} = {' and '.join(dict.fromkeys(tests))}")
-        if self.iteration.flags:  # which has the loop in order anyway, for blocks that fail
-            self._blocks(writer, neighbours, is_down, in_blocks)
-        else:
-            with writer.block(f"if {in_blocks}:"):
-                self._blocks(writer, neighbours, is_down, in_blocks)
-            with writer.block("else:"):
-                self._in_order(writer, self.start, self.stop, is_down)
-        return writer.text()
+                known = lowest.setdefault(found.base, found)
+                if found.distance < known.distance:
+                    lowest[found.base] = found
+        for base, position in lowest.items():
+            if base or not are_not_negative(self.plan, position.distance):
+                tests.append(quoted("index >= 0", index=position.at(first)))
+        tests += [name(are_apart)] if self.overlaps else []
+        steps = sorted(self.elements.indices.assumed)
+        tests += [quoted("step == 1", step=step) for step in steps]
+        tests += self.elements.bounds(first, last)
+        return list({key_of(test): test for test in tests}.values())
 
-    def _blocks(
-        self, writer: Writer, neighbours: list[Pair], is_down: bool, in_blocks: str
-    ) -> None:
-        """Write the loop over blocks."""
-        begin, end, failed = self.begin, self.end, self.iteration.failed
+    def _blocks(self, neighbours: list[Pair], is_down: bool, in_blocks: str) -> None:
+        """Add the loop over blocks."""
+        builder, failed = self.builder, self.iteration.failed
         if self._is_one_block():
-            self.begin, self.end = self.start, self.stop
-            self._compute(writer)
-            self._commit(writer, neighbours)
+            self.bounds = name(self.start), name(self.stop)
+            self._compute()
+            self._commit(neighbours)
             return
-        self._clear(writer, neighbours, "0")
-        writer(f"{end} = {self.stop}" if is_down else f"{begin} = {self.start}")
-        remains = f"{self.start} < {end}" if is_down else f"{begin} < {self.stop}"
-        with writer.block(f"while {remains}:"):
+        names = {"begin": self.begin, "end": self.end, "start": self.start, "stop": self.stop}
+        self._clear(neighbours, None)
+        builder.quote("end = stop" if is_down else "begin = start", **names)
+        remains = quoted("start < end" if is_down else "begin < stop", **names)
+        with builder.loop(ast.While(remains, [], [])):
+            width = sizes.WIDTH
             if is_down:
-                writer(f"{begin} = runtime.larger({end} - {sizes.WIDTH}, {self.start})")
+                builder.quote("begin = runtime.larger(end - width, start)", width=width, **names)
             else:
-                writer(f"{end} = runtime.smaller({begin} + {sizes.WIDTH}, {self.stop})")
+                builder.quote("end = runtime.smaller(begin + width, stop)", width=width, **names)
             if self.iteration.flags:
-                writer(f"{failed} = not {in_blocks}")
-                with writer.block(f"if {in_blocks}:"):
-                    self._compute(writer)
-                with writer.block(f"if {failed}:"):
-                    self._in_order(writer, begin, end, is_down)
-                with writer.block("else:"):
-                    self._commit(writer, neighbours)
+                builder.quote("failed = not in_blocks", failed=failed, in_blocks=in_blocks)
+                with builder.when(name(in_blocks)):
+                    self._compute()
+                branch = builder.branch(name(failed))
+                with builder.within(branch.body):
+                    self._in_order(self.begin, self.end, is_down)
+                with builder.within(branch.orelse):
+                    self._commit(neighbours)
             else:
-                self._compute(writer)
-                self._commit(writer, neighbours)
-            writer(f"{end} = {begin}" if is_down else f"{begin} = {end}")
+                self._compute()
+                self._commit(neighbours)
+            builder.quote("end = begin" if is_down else "begin = end", **names)
 
     def _is_one_block(self) -> bool:
         """Whether nothing is put aside, so that all iterations are one block."""
         return not self.iteration.places and not self.iteration.flags
 
-    def _in_order(self, writer: Writer, first: str, last: str, is_down: bool) -> None:
-        """Write the loop as it was, for some of its iterations."""
-        bounds = f"{last} - 1, {first} - 1, -1" if is_down else f"{first}, {last}"
-        with writer.block(f"for {self.plan.target} in range({bounds}):"):
-            self._write(writer, self.plan.loop.body)
+    def _in_order(self, first: str, last: str, is_down: bool) -> None:
+        """Add the loop as it was, for some of its iterations."""
+        over = "range(last - 1, first - 1, -1)" if is_down else "range(first, last)"
+        head = counting(self.plan.target, quoted(over, first=first, last=last))
+        with self.builder.loop(head):
+            self.builder.body += self.plan.loop.body
 
-    def _write(self, writer: Writer, body: list[ast.stmt]) -> None:
-        for node in body:
-            for line in ast.unparse(ast.fix_missing_locations(node)).splitlines():
-                writer(line)
+    def _lanes(self) -> ast.For:
+        """Return the head of a loop over the iterations of a block."""
+        low, high = self.bounds
+        return counting(self.plan.target, quoted("range(low, high)", low=low, high=high))
+
+    def _set_lane(self) -> None:
+        """Add the assignment of the number of an iteration in its block."""
+        lane = name(self.iteration.lane)
+        self.builder.quote("lane = k - low", lane=lane, k=self.plan.target, low=self.bounds[0])
 
     # -- computing ----------------------------------------------------------------------------
 
-    def _compute(self, writer: Writer) -> None:
-        """Write the loops that compute everything and put it aside."""
-        iteration = self.iteration
-        head = f"for {self.plan.target} in range({self.begin}, {self.end}):"
-        lane = f"{iteration.lane} = {self.plan.target} - {self.begin}"
+    def _compute(self) -> None:
+        """Add the loops that compute everything and put it aside."""
+        iteration, builder = self.iteration, self.builder
         if iteration.gathered:
             gathered = list(iteration.gathered.values())
             needed = iteration.needed_for([g.element for g in gathered])
             assert needed is not None
-            with writer.block(head):
-                writer(lane)
-                self._write(writer, needed)
+            with builder.loop(self._lanes()):
+                self._set_lane()
+                builder.body += needed
                 for found in gathered:
-                    writer(f"{iteration.at(found.place)} = {found.element.text}")
-        for name in self.plan.sums:
-            writer(f"{self.parts[name]} = {self._zero(name)}")
+                    builder.assign(iteration.at(found.place), found.element.expr())
+        for number, part in self.parts.items():
+            builder.assign(name(part), self._zero(number))
         for _, part in self.fixed:
-            writer(f"{part} = 0.0")
-        with writer.block(head):
+            builder.assign(name(part), ast.Constant(0.0))
+        with builder.loop(self._lanes()):
             if iteration.places:
-                writer(lane)
-            self._write(writer, iteration.body)
-            for name, part in self.parts.items():
-                self._add(writer, part, iteration.terms[name], self._zero(name))
+                self._set_lane()
+            builder.body += iteration.body
+            for number, part in self.parts.items():
+                self._add(part, iteration.terms[number], self._zero(number))
             for element, part in self.fixed:
-                self._add(writer, part, element.local, "0.0")
+                self._add(part, element.local, ast.Constant(0.0))
             for element in self.set_at_once:
-                writer(f"{element.text} = {element.local}")
+                builder.assign(element.expr(), name(element.local))
             written: set[int] = set()
             for element, place, mask in self.put_aside:
                 if place not in written:
-                    writer(f"{iteration.at(place)} = {element.local}")
+                    builder.assign(iteration.at(place), name(element.local))
                     written.add(place)
                 if mask is not None:
-                    writer(f"{iteration.at(mask)} = 1.0 if {element.local} != 0.0 else 0.0")
-            if iteration.flags:
-                for flag in iteration.flags:  # one expression of all might be nested too deeply
-                    writer(f"{iteration.failed} = {iteration.failed} | {flag}")
+                    is_set = quoted("1.0 if x != 0.0 else 0.0", x=element.local)
+                    builder.assign(iteration.at(mask), is_set)
+            for flag in iteration.flags:  # one expression of all might be nested too deeply
+                builder.quote("failed = failed | flag", failed=iteration.failed, flag=flag)
 
-    def _zero(self, name: str) -> str:
-        return "0.0" if str(self.plan.sums[name]) == "float64" else "0"
+    def _zero(self, number: str) -> ast.Constant:
+        return ast.Constant(0.0 if str(self.plan.sums[number]) == "float64" else 0)
 
-    def _add(self, writer: Writer, part: str, term: str, zero: str) -> None:
-        added = f"runtime.plus({part}, {term})" if zero == "0.0" else f"{part} + {term}"
-        writer(f"{part} = {added}")
+    def _add(self, part: str, term: str, zero: ast.Constant) -> None:
+        is_float = isinstance(zero.value, float)
+        added = "part = runtime.plus(part, term)" if is_float else "part = part + term"
+        self.builder.quote(added, part=part, term=term)
 
     # -- writing ------------------------------------------------------------------------------
 
@@ -261,10 +284,10 @@ class LoopCode:
 
     def _groups(self, pairs: list[Pair]) -> list[list[Pair]]:
         """Return elements by what they are besides their distance."""
-        groups: dict[tuple[str, ...], list[Pair]] = {}
+        groups: dict[tuple[object, ...], list[Pair]] = {}
         for element, place in pairs:
             base = element.position.base if element.position is not None else ""
-            key = (element.array, base, *map(text_of, element.index[:-1]))
+            key = (element.array, base, *map(key_of, element.index[:-1]))
             groups.setdefault(key, []).append((element, place))
         return list(groups.values())
 
@@ -272,72 +295,87 @@ class LoopCode:
         distances = [e.position.distance for e, _ in group if e.position is not None]
         return min(distances), max(distances)
 
-    def _clear(self, writer: Writer, neighbours: list[Pair], count: str) -> None:
-        """Write zeros before the first number of a block, or after the last of `count`."""
+    def _clear(self, neighbours: list[Pair], count: ast.expr | None) -> None:
+        """Set to 0 what is before the first number of a block, or after the last of `count`."""
+        block = self.iteration.block
         for group in self._groups(neighbours):
             low, high = self._reach(group)
             for element, place in group:
                 assert element.position is not None
                 # element k of the array gets number k - distance
                 distance = element.position.distance
-                is_first = count == "0"
-                for k in range(low - distance, 0) if is_first else range(high - distance):
-                    text = str(place + k) if is_first else f"{count} + {place + k}"
-                    writer(f"{self.iteration.block}[runtime.index({text})] = 0.0")
+                for k in range(low - distance, 0) if count is None else range(high - distance):
+                    index: ast.expr = ast.Constant(place + k)
+                    if count is not None:
+                        index = quoted("n + k", n=count, k=place + k)
+                    self.builder.quote("block[runtime.index(k)] = 0.0", block=block, k=index)
 
-    def _commit(self, writer: Writer, neighbours: list[Pair]) -> None:
-        """Write the loops that write what was put aside."""
-        iteration, target = self.iteration, self.plan.target
-        for name, part in self.parts.items():
-            writer(f"{name} = {name} + {part}")
+    def _commit(self, neighbours: list[Pair]) -> None:
+        """Add the loops that write what was put aside."""
+        builder = self.builder
+        for number, part in self.parts.items():
+            builder.quote("x = x + part", x=number, part=part)
         for element, part in self.fixed:
-            if element.is_certain:
-                writer(f"{element.text} += {part}")
-            else:
-                with writer.block(f"if {part} != 0.0:"):
-                    writer(f"{element.text} += {part}")
-        head = f"for {target} in range({self.begin}, {self.end}):"
-        lane = f"{iteration.lane} = {target} - {self.begin}"
+            is_set = quoted("part != 0.0", part=part)
+            with nullcontext() if element.is_certain else builder.when(is_set):
+                builder.update(element.expr(), "+", name(part))
         if neighbours:
-            count = f"{self.end} - {self.begin}"
-            self._clear(writer, neighbours, count)
+            low, high = self.bounds
+            self._clear(neighbours, quoted("high - low", low=low, high=high))
         for group in self._groups(neighbours):
-            low, high = self._reach(group)
+            self._commit_sum(group)
+        for found in self._elements_by_loop(neighbours):
+            needed = self.iteration.needed_for([element for element, _, _ in found])
+            if needed is None:
+                raise UnprovedError("an index depends on what is computed")
+            with builder.loop(self._lanes()):
+                self._set_lane()
+                builder.body += needed
+                for element, value, mask in found:
+                    self._commit_element(element, value, mask)
+
+    def _commit_sum(self, group: Sequence[Pair]) -> None:
+        """Add the loop that adds, to each element, what neighbouring iterations add to it."""
+        iteration, target, builder = self.iteration, self.plan.target, self.builder
+        low, high = self._reach([*group])
+        first, last = moved(self.bounds[0], low), moved(self.bounds[1], high)
+        head = counting(target, quoted("range(first, last)", first=first, last=last))
+        with builder.loop(head):
+            self._set_lane()
+            terms = []
+            for other, place in group:
+                assert other.position is not None
+                terms.append(iteration.at(place - other.position.distance))
+            total = terms[0]
+            for term in terms[1:]:
+                total = ast.BinOp(total, ast.Add(), term)
             element = group[0][0]
-            bounds = f"{moved(self.begin, low)}, {moved(self.end, high)}"
-            with writer.block(f"for {target} in range({bounds}):"):
-                writer(lane)
-                terms = []
-                for other, place in group:
-                    assert other.position is not None
-                    terms.append(iteration.at(place - other.position.distance))
-                assert element.position is not None
-                last = f"runtime.index({target}{element.position.base})"
-                parts = [*map(text_of, element.index[:-1]), last]
-                writer(f"{element.array}[{', '.join(parts)}] += {' + '.join(terms)}")
-        together = {id(e) for e, _ in neighbours}
-        loops: dict[tuple[str, bool], list[tuple[Element, str, int | None]]] = {}
+            assert element.position is not None
+            builder.update(element.expr_at(element.position.start(target)), "+", total)
+
+    def _elements_by_loop(
+        self, neighbours: list[Pair]
+    ) -> list[list[tuple[Element, ast.expr, int | None]]]:
+        """Return what else is written, in the loops that write it, with values and masks."""
+        together = {id(element) for element, _ in neighbours}
+        loops: dict[tuple[str, bool], list[tuple[Element, ast.expr, int | None]]] = {}
         for element, place, mask in self.put_aside:
             if id(element) not in together:
-                is_direct = element.position is not None
-                key = (element.array, is_direct)
-                loops.setdefault(key, []).append((element, iteration.at(place), mask))
+                key = (element.array, element.position is not None)
+                loops.setdefault(key, []).append((element, self.iteration.at(place), mask))
         for element in self.elements.found.values():
             if element.last is not None and element.array not in self.elements.added:
                 key = (element.array, element.position is not None)
-                loops.setdefault(key, []).append((element, text_of(element.last), None))
-        for found in loops.values():
-            needed = iteration.needed_for([element for element, _, _ in found])
-            if needed is None:
-                raise UnprovedError("an index depends on what is computed")
-            with writer.block(head):
-                writer(lane)
-                self._write(writer, needed)
-                for element, value, mask in found:
-                    sign = "+=" if element.array in self.elements.added else "="
-                    guard = writer.block(f"if {iteration.at(mask or 0)} != 0.0:")
-                    with guard if mask is not None else nullcontext():
-                        writer(f"{element.text} {sign} {value}")
+                loops.setdefault(key, []).append((element, element.last, None))
+        return list(loops.values())
+
+    def _commit_element(self, element: Element, value: ast.expr, mask: int | None) -> None:
+        is_set = quoted("x != 0.0", x=self.iteration.at(mask or 0))
+        with nullcontext() if mask is None else self.builder.when(is_set):
+            if element.array in self.elements.added:
+                self.builder.update(element.expr(), "+", value)
+            else:
+                self.builder.assign(element.expr(), value)
 
     @property
     def gain(self) -> int:

@@ -9,21 +9,26 @@ it.
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator
+import functools
+from collections.abc import Collection, Hashable, Iterator
 from dataclasses import dataclass
 
+from tapegrad.transform.builder import Builder
 from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.independence.plan import known_offsets, moved, offset_of, range_of
 from tapegrad.transform.independence.sums import assignments, blocks_of
+from tapegrad.transform.ir import name as name_of
+from tapegrad.transform.nodes import integer, is_number, item, tuple_of
 from tapegrad.transform.optimize import sizes
 from tapegrad.transform.optimize.elements import may_raise_error
 from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.optimize.making import MAKERS
 from tapegrad.transform.optimize.sharing import Sharing
-from tapegrad.transform.syntax import subtree, text_of
+from tapegrad.transform.syntax import key_of, subtree, text_of
+from tapegrad.transform.trees import quoted
 
 Key = tuple[str, frozenset[str]]  # what forward and reverse loops have in common
-Kept = dict[str, tuple[str, tuple[str, ...], int]]  # array, other indices and offset of each row
+Kept = dict[str, tuple[str, list[ast.expr], int]]  # array, other indices and offset of each row
 
 
 @dataclass
@@ -135,7 +140,7 @@ def _kept(rows: Rows, tree: ast.FunctionDef, raises: bool) -> Kept:
     loop, sharing = rows.statement, Sharing(tree)
     assert isinstance(loop.iter, ast.Call)
     start, _, step = range_of(loop.iter)
-    if step != "1":
+    if not is_number(step, 1):
         return {}
     made = set(assigned([loop]))
     offsets = known_offsets(loop)
@@ -153,7 +158,9 @@ def _kept(rows: Rows, tree: ast.FunctionDef, raises: bool) -> Kept:
     if any(isinstance(node, ast.Call) and _may_write(node) for node in nodes):
         return {}
     may_raise = any(may_raise_error(node, raises) for node in loop.body)
-    place = _target(loop) if start == "0" else f"{_target(loop)} - {start}"
+    place: ast.expr = loop.target
+    if not is_number(start, 0):
+        place = quoted("k - start", k=loop.target, start=start)
     found: Kept = {}
     for node in loop.body:
         name = _row_in(node, place)
@@ -171,13 +178,14 @@ def _kept(rows: Rows, tree: ast.FunctionDef, raises: bool) -> Kept:
         offset = offset_of(parts[-1], offsets)
         if offset is None or any(used(part) & made for part in parts[:-1]):
             continue
-        if may_raise and (parts[:-1] or not start.isdigit() or int(start) + offset < 0):
+        low = integer(start)
+        if may_raise and (parts[:-1] or low is None or low < 0 or low + offset < 0):
             continue  # an iteration with an error may read no such element
         others = {
             other for other in written - set(rows.names) if not _is_new(other, array.id, rows)
         }
         if not any(sharing.may_share(array.id, other) for other in others):
-            found[name] = array.id, tuple(map(text_of, parts[:-1])), offset
+            found[name] = array.id, parts[:-1], offset
     return found
 
 
@@ -200,20 +208,20 @@ def _may_write(node: ast.Call) -> bool:
     return not is_builtin and module not in ("np", "math", "runtime", "scalar_ops")
 
 
-def _row_in(node: ast.stmt, place: str) -> str:
+def _row_in(node: ast.stmt, place: ast.expr) -> str:
     """Return the row whose place for an iteration a statement fills, "" for other statements."""
     if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
         target = node.targets[0]
-        if isinstance(target.value, ast.Name) and text_of(target.slice) == place:
+        if isinstance(target.value, ast.Name) and key_of(target.slice) == key_of(place):
             return target.value.id
     return ""
 
 
 def _groups(kept: Kept) -> list[list[str]]:
     """Return the rows that share one, in the order of their offsets."""
-    groups: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    groups: dict[tuple[str, Hashable], list[str]] = {}
     for name, (array, others, _) in kept.items():
-        groups.setdefault((array, others), []).append(name)
+        groups.setdefault((array, key_of(others)), []).append(name)
     found: list[list[str]] = []
     for group in groups.values():
         found.append([])
@@ -230,9 +238,10 @@ def _write(rows: Rows, kept: Kept, groups: list[list[str]]) -> None:
     single = [name for name in rows.names if not any(name in group for group in shared)]
     trips, loop = rows.trips, rows.statement
     target = _target(loop)
-    lines, copies, count, more = [], [], 0, 0
+    made, copies = Builder(), Builder()
+    count, more = 0, 0
     for name in single:
-        lines.append(f"{name} = runtime.row(tape, {_place(count, trips, more)}, {trips})")
+        made.assign(name_of(name), _row(_place(count, trips, more), name_of(trips)))
         count += 1
     for group in shared:
         array, others, low = kept[group[0]]
@@ -240,33 +249,42 @@ def _write(rows: Rows, kept: Kept, groups: list[list[str]]) -> None:
         if rows.is_forward:
             assert isinstance(loop.iter, ast.Call)
             first, last, _ = range_of(loop.iter)
-            whole, end = group[0], f"{last} + {reach}"
+            end = quoted("last + reach", last=last, reach=reach)
             if not others:  # an error may be raised before the last elements are read
-                end = f"min({end}, {moved(f'{array}.size', -low)})"
-            item = ", ".join([*others, moved(target, low)])
-            copies += [
-                f"if {trips} > 0:",
-                f"    {whole} = runtime.row(tape, {_place(count, trips, more)}, {trips} + {reach})",
-                f"    for {target} in range({first}, {end}):",
-                f"        {whole}[{target} - {first}] = {array}[{item}]",
-            ]
+                size = moved(quoted("x.size", x=array), -low)
+                end = quoted("min(end, size)", end=end, size=size)
+            index = [*others, moved(name_of(target), low)]
+            copies.quote(
+                """
+if trips > 0:
+    whole = row
+    for k in range(first, end):
+        whole[k - first] = element
+""",
+                trips=trips,
+                whole=group[0],
+                row=_row(_place(count, trips, more), quoted("n + m", n=trips, m=reach)),
+                k=target,
+                first=first,
+                end=end,
+                element=item(name_of(array), tuple_of(index) if others else index[0]),
+            )
         else:
             for name in group:
                 place = _place(count, trips, more + kept[name][2] - low)
-                lines.append(f"{name} = runtime.row(tape, {place}, {trips})")
+                made.assign(name_of(name), _row(place, name_of(trips)))
         count, more = count + 1, more + reach
     before = rows.block[rows.first - 1]
     if rows.is_forward:
         reserve = rows.block[rows.first - 2]
         assert isinstance(reserve, ast.Assign)
-        reserve.value = ast.parse(_place(count, trips, more), mode="eval").body
+        reserve.value = _place(count, trips, more)
         gone = {name for group in shared for name in group}
         loop.body = [node for node in loop.body if _filled(node) not in gone] or [ast.Pass()]
     else:
         assert isinstance(before, ast.AugAssign)
-        size = _place(count, trips, more).removeprefix("top + ")
-        before.value = ast.parse(size, mode="eval").body
-    rows.block[rows.first : rows.loop] = ast.parse("\n".join([*lines, *copies])).body
+        before.value = _sum(_lengths(count, trips, more))
+    rows.block[rows.first : rows.loop] = [*made.statements(), *copies.statements()]
 
 
 def drop_rows(rows: Rows, names: Collection[str]) -> None:
@@ -286,10 +304,27 @@ def drop_rows(rows: Rows, names: Collection[str]) -> None:
     block[:] = [node for node in block if not any(node is part for part in gone)]
 
 
-def _place(count: int, trips: str, more: int) -> str:
-    """Return the text of a place on the tape, after some rows."""
-    parts = [trips if count == 1 else f"{count} * {trips}"] if count else []
-    return " + ".join(["top", *parts, *([str(more)] if more else [])])
+def _row(place: ast.expr, length: ast.expr) -> ast.expr:
+    """Return the row of a length at a place of the tape."""
+    return quoted("runtime.row(tape, place, length)", place=place, length=length)
+
+
+def _place(count: int, trips: str, more: int) -> ast.expr:
+    """Return a place on the tape, after some rows."""
+    return _sum([name_of("top"), *_lengths(count, trips, more)])
+
+
+def _lengths(count: int, trips: str, more: int) -> list[ast.expr]:
+    """Return the lengths of some rows, and more."""
+    found: list[ast.expr] = []
+    if count:
+        rows = quoted("count * trips", count=count, trips=trips)
+        found.append(name_of(trips) if count == 1 else rows)
+    return [*found, ast.Constant(more)] if more else found
+
+
+def _sum(parts: list[ast.expr]) -> ast.expr:
+    return functools.reduce(lambda left, right: ast.BinOp(left, ast.Add(), right), parts)
 
 
 def _filled(node: ast.stmt) -> str:

@@ -17,6 +17,7 @@ import ast
 from contextlib import nullcontext
 
 from tapegrad.transform.independence.plan import Plan
+from tapegrad.transform.nodes import integer
 from tapegrad.transform.printer import PARALLEL, Writer
 from tapegrad.transform.syntax import subtree, text_of
 
@@ -98,8 +99,8 @@ class LoopCode:
             writer(f"{low}, {high} = {part}")
             if is_backwards:
                 writer(f"{low}, {high} = {count} - {high}, {count} - {low}")
-            if self.plan.bounds[2] in ("1", "-1"):  # known to whoever reads the loop again
-                step = self.plan.bounds[2]
+            if integer(self.plan.bounds[2]) in (1, -1):  # known to whoever reads the loop again
+                step = text_of(self.plan.bounds[2])
             place = f"{first} + {low} * {step}, {first} + {high} * {step}, {step}"
             with writer.block(f"for {self.plan.target} in range({place}):"):
                 for node in self.plan.loop.body:
@@ -232,7 +233,7 @@ class LoopCode:
     def call(self) -> str:
         """Return the statement that stands for the loop."""
         plan = self.plan
-        given = [*plan.bounds, *plan.given, *plan.sums]
+        given = [*map(text_of, plan.bounds), *plan.given, *plan.sums]
         given += ["tape", "top"] if self.has_tapes else []
         call = f"{self.driver_name}({', '.join(given)})"
         results = self._results()

@@ -1,0 +1,154 @@
+"""Copies of trees of generated code, and trees from templates.
+
+A template is code with names for its parts::
+
+    quoted("first + low * step", first=start, low=1, step=step)
+
+It is parsed once, and each tree is a copy of it with the parts in place of their names. A part is
+an expression, the name of a value, a number, or a list: of statements for a statement that is the
+name of the part, of arguments or items for ``*part``.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+# the fields of statements that hold targets, and the expressions whose parts are targets
+_TARGETS: dict[type[ast.AST], tuple[str, ...]] = {
+    ast.Assign: ("targets",), ast.AugAssign: ("target",), ast.AnnAssign: ("target",),
+    ast.For: ("target",), ast.comprehension: ("target",), ast.NamedExpr: ("target",),
+}  # fmt: skip
+_PATTERNS = (ast.Tuple, ast.List, ast.Starred)
+_NO_PARTS: Mapping[str, Any] = {}
+
+Part = ast.expr | str | int | float | Sequence[ast.expr | str] | Sequence[ast.stmt]
+
+
+def complete(
+    node: Any,
+    context: type[ast.expr_context] = ast.Load,
+    parts: Mapping[str, Any] = _NO_PARTS,
+) -> Any:
+    """Return a copy of generated code, as Python's parser makes it of the text of the code.
+
+    A name with dots becomes the attribute of a module. The sign of a negative constant becomes an
+    operation, which prints with parentheses; infinities and nan become attributes of NumPy. What is
+    assigned is marked as a target. No node is in two places.
+
+    Parameters
+    ----------
+    node
+        The code.
+    context
+        How an expression is used.
+    parts
+        What takes the places of names.
+    """
+    kind = type(node)
+    if kind is ast.Name:
+        if node.id in parts:
+            return complete(_expression(parts[node.id]), context)
+        return qualified(node.id, context)
+    if kind is ast.Constant:
+        return _readable_number(node)
+    made = kind(lineno=0) if isinstance(node, ast.stmt) else kind()
+    targets = _TARGETS.get(kind, ())
+    passed = context if kind in _PATTERNS else ast.Load
+    for field in node._fields:
+        part = getattr(node, field, None)
+        own = ast.Store if field in targets else passed
+        if isinstance(part, ast.expr_context):
+            part = context()
+        elif isinstance(part, ast.AST):
+            part = complete(part, own, parts)
+        elif isinstance(part, list):
+            items = _spliced(part, parts) if parts else part
+            part = [complete(i, own, parts) if isinstance(i, ast.AST) else i for i in items]
+        setattr(made, field, part)
+    return made
+
+
+def qualified(text: str, context: type[ast.expr_context] = ast.Load) -> ast.expr:
+    """Return a name, or the attribute of a module that a name with dots stands for."""
+    first, *others = text.split(".")
+    assert all(map(str.isidentifier, (first, *others))), text
+    if not others:
+        return ast.Name(first, context())
+    found: ast.expr = ast.Name(first, ast.Load())
+    for attribute in others:
+        found = ast.Attribute(found, attribute, ast.Load())
+    return found
+
+
+def quoted(template: str, **parts: Part) -> ast.expr:
+    """Return the expression of a template.
+
+    Parameters
+    ----------
+    template
+        Its text.
+    **parts
+        What takes the places of names in it.
+    """
+    (statement,) = _template(template)
+    assert isinstance(statement, ast.Expr)
+    found = complete(statement.value, parts=parts)
+    assert isinstance(found, ast.expr)
+    return found
+
+
+def quoted_block(template: str, **parts: Part) -> list[ast.stmt]:
+    """Return the statements of a template.
+
+    Parameters
+    ----------
+    template
+        Its text.
+    **parts
+        What takes the places of names in it.
+    """
+    statements = _spliced(_template(template), parts)
+    return [complete(statement, parts=parts) for statement in statements]
+
+
+@functools.cache
+def _template(text: str) -> list[ast.stmt]:
+    return ast.parse(text).body
+
+
+def _spliced(items: list[Any], parts: Mapping[str, Any]) -> list[Any]:
+    """Return items with those of lists in place of the names of the lists."""
+    found: list[Any] = []
+    for item in items:
+        name = item.value if isinstance(item, (ast.Expr, ast.Starred)) else None
+        value = parts.get(name.id) if isinstance(name, ast.Name) else None
+        if isinstance(value, (list, tuple)):
+            is_block = isinstance(item, ast.Expr)
+            found += value if is_block else map(_expression, value)
+        else:
+            found.append(item)
+    return found
+
+
+def _expression(part: Any) -> ast.expr:
+    if isinstance(part, ast.expr):
+        return part
+    return qualified(part) if isinstance(part, str) else ast.Constant(part)
+
+
+def _readable_number(node: ast.Constant) -> ast.expr:
+    value = node.value
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if value != value:
+            return qualified("np.nan")
+        if math.copysign(1.0, value) < 0:
+            return ast.UnaryOp(ast.USub(), _readable_number(ast.Constant(-value)))
+        if math.isinf(value):
+            return qualified("np.inf")
+    if isinstance(value, complex):  # the sum of its parts
+        return ast.parse(ast.unparse(node), mode="eval").body
+    return ast.Constant(value)
