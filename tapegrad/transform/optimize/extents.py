@@ -1,16 +1,18 @@
-"""The extents of the arrays of a function, as texts that can be compared."""
+"""What the statements of a function say of the extents of arrays."""
 
 from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.kinds import is_array
-from tapegrad.transform.syntax import subtree, text_of
+from tapegrad.transform.nodes import integer, is_number
+from tapegrad.transform.syntax import key_of, subtree, text_of
+from tapegrad.transform.trees import quoted
 
-Index = tuple[str, ...]  # the texts of extents, or of the indices of an element
+_Extent = tuple[str, int]  # an array, and one of its axes
 
 
 class Extents:
@@ -38,54 +40,70 @@ class Extents:
         self._fixed = (self.once - given) | (given - count.keys())  # they have one value
         self._names = dict(self._named(tree))
 
-    def _named(self, tree: ast.FunctionDef) -> Iterator[tuple[str, str]]:
-        """Yield names that are extents of arrays, and what they are: ``x.shape[0]``."""
-        values: dict[str, str] = {}
+    def _named(self, tree: ast.FunctionDef) -> Iterator[tuple[str, _Extent]]:
+        """Yield names that are extents of arrays, and what they are."""
+        values: dict[str, ast.expr] = {}
         for node in subtree(tree):
             target = node.targets[0] if isinstance(node, ast.Assign) else None
             if isinstance(node, ast.Assign) and isinstance(target, ast.Name):
                 if target.id in self._fixed:
-                    values[target.id] = text_of(node.value)
-        for name in values:
-            text = values[name].removeprefix("max(").removesuffix(", 0)")  # of a loop
-            base, bracket, index = values.get(text, text).partition("[")
-            shape = values.get(base, base)
-            if bracket and index[:-1].isdigit() and shape.removesuffix(".shape") in self._fixed:
-                yield name, f"{shape}[{index}"
+                    values[target.id] = node.value
 
-    def known(self, texts: Index) -> Index:
-        """Return extents with what they are in place of names."""
-        return tuple(self._known(self._names.get(text, text)) for text in texts)
+        def named(node: ast.expr) -> ast.expr:
+            return values.get(node.id, node) if isinstance(node, ast.Name) else node
 
-    def _known(self, text: str) -> str:
+        for name, value in values.items():
+            if isinstance(value, ast.Call) and text_of(value.func) == "max":  # of a loop
+                value = value.args[0] if is_number(value.args[-1], 0) else value
+            found = named(value)
+            if isinstance(found, ast.Subscript):
+                extent = self._of_array(named(found.value), found.slice)
+                if extent is not None:
+                    yield name, extent
+
+    def _of_array(self, shape: ast.expr, axis: ast.expr) -> _Extent | None:
+        """Return the extent that an item of the shape of an array is."""
+        is_shape = isinstance(shape, ast.Attribute) and shape.attr == "shape"
+        array = shape.value if is_shape and isinstance(shape, ast.Attribute) else None
+        number = integer(axis)
+        if not isinstance(array, ast.Name) or array.id not in self._fixed or number is None:
+            return None
+        return (array.id, number) if number >= 0 else None
+
+    def known(self, extents: Sequence[ast.expr]) -> list[Hashable]:
+        """Return values that are equal where extents are known to be."""
+        return list(map(self._known, extents))
+
+    def _known(self, extent: ast.expr) -> Hashable:
         """Return what the function that this one was made from says of an extent."""
-        name, is_of_array, axis = text.removesuffix("]").partition(".shape[")
-        if self.facts.extents is None or name not in self._fixed:
-            return text
-        if is_of_array:
-            key = self.facts.extents.of(name, int(axis)) if name in self.facts.kinds else None
-        else:
-            key = self.facts.extents.of_number(ast.Name(name, ast.Load()))
-        return text if key is None else repr(key)
+        found = self._names.get(extent.id) if isinstance(extent, ast.Name) else None
+        if isinstance(extent, ast.Subscript):
+            found = self._of_array(extent.value, extent.slice)
+        key = None
+        if self.facts.extents is not None:
+            if found is not None:
+                key = self.facts.extents.of(*found) if found[0] in self.facts.kinds else None
+            elif isinstance(extent, ast.Name) and extent.id in self._fixed:
+                key = self.facts.extents.of_number(extent)
+        return key or found or key_of(extent)
 
-    def of_zeros(self, call: ast.expr) -> Index:
+    def of_zeros(self, call: ast.expr) -> list[ast.expr]:
         """Return the extents of the zeros that a call makes; none if it makes no zeros."""
         return self._of(call, "np.zeros")
 
-    def of_empty(self, call: ast.expr) -> Index:
+    def of_empty(self, call: ast.expr) -> list[ast.expr]:
         """Return the extents of the array without values that a call makes, if it makes one."""
         return self._of(call, "np.empty")
 
-    def _of(self, call: ast.expr, maker: str) -> Index:
+    def _of(self, call: ast.expr, maker: str) -> list[ast.expr]:
         if not isinstance(call, ast.Call) or len(call.args) != 1 or call.keywords:
-            return ()
+            return []
         (given,) = call.args
         name = text_of(call.func)
         if name == maker:
-            extents = given.elts if isinstance(given, ast.Tuple) else [given]
-            return tuple(map(text_of, extents))
+            return given.elts if isinstance(given, ast.Tuple) else [given]
         if name == f"{maker}_like" and isinstance(given, ast.Name) and given.id in self._fixed:
             kind = self.facts.kind(given.id)
             if is_array(kind):
-                return tuple(f"{given.id}.shape[{axis}]" for axis in range(kind.ndim))
-        return ()
+                return [quoted("x.shape[k]", x=given, k=axis) for axis in range(kind.ndim)]
+        return []

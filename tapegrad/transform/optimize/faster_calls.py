@@ -9,7 +9,6 @@ function.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
 from typing import Any
 
 from numba.core import types
@@ -18,83 +17,81 @@ from tapegrad.transform.generated import Facts
 from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.optimize.making import is_plain_array
 from tapegrad.transform.syntax import subtree, text_of
+from tapegrad.transform.trees import qualified, quoted
 
-# derivatives of products, by their arguments
-_PRODUCTS: dict[str, Callable[..., str]] = {
-    "dot_22_vjp_x": lambda x_bar, y, g: f"runtime.add_product_nt({x_bar}, {g}, {y})",
-    "dot_22_vjp_y": lambda x, y_bar, g: f"runtime.add_product_tn({y_bar}, {x}, {g})",
-    "dot_12_vjp_x": lambda x_bar, y, g: f"runtime.add_product({x_bar}, {y}, {g})",
-    "dot_21_vjp_y": lambda x, y_bar, g: f"runtime.add_product_tn({y_bar}, {x}, {g})",
-    "stacked_product_vjp_x": lambda x_bar, y, g: f"runtime.add_product_nt({x_bar}, {g}, {y})",
-    "stacked_product_vjp_y": lambda x, y_bar, g: f"runtime.add_product_tn({y_bar}, {x}, {g})",
-    "stacked_product_t_vjp_x": lambda x_bar, y, g: f"runtime.add_product({x_bar}, {g}, {y})",
-    "stacked_product_t_vjp_y": lambda x, y_bar, g: f"runtime.add_product_tn({y_bar}, {g}, {x})",
+# derivatives of products: what computes them, and the order of the arguments there
+_PRODUCTS = {
+    "dot_22_vjp_x": ("runtime.add_product_nt", (0, 2, 1)),
+    "dot_22_vjp_y": ("runtime.add_product_tn", (1, 0, 2)),
+    "dot_12_vjp_x": ("runtime.add_product", (0, 1, 2)),
+    "dot_21_vjp_y": ("runtime.add_product_tn", (1, 0, 2)),
+    "stacked_product_vjp_x": ("runtime.add_product_nt", (0, 2, 1)),
+    "stacked_product_vjp_y": ("runtime.add_product_tn", (1, 0, 2)),
+    "stacked_product_t_vjp_x": ("runtime.add_product", (0, 2, 1)),
+    "stacked_product_t_vjp_y": ("runtime.add_product_tn", (1, 2, 0)),
 }
 _OF_INTEGERS = {"max": "runtime.larger", "min": "runtime.smaller"}
 _OF_SHAPES = {"np.empty": "runtime.empty", "np.zeros": "runtime.zeros"}
-_OF_ARRAYS: dict[str, Callable[[str], str]] = {
-    "np.empty_like": "runtime.empty({}.shape)".format,
-    "np.zeros_like": "runtime.zeros({}.shape)".format,
-    "np.max": "runtime.maximum({})".format,
-    "np.min": "runtime.minimum({})".format,
+_OF_ARRAYS = {
+    "np.empty_like": "runtime.empty(x.shape)",
+    "np.zeros_like": "runtime.zeros(x.shape)",
+    "np.max": "runtime.maximum(x)",
+    "np.min": "runtime.minimum(x)",
 }
 
 
 def make_faster(function: Function) -> bool:
     """Replace calls; return whether the function adds products of floats to cotangents."""
     tree, facts = function.tree, function.facts
-    calls = (node for node in subtree(tree) if isinstance(node, ast.Call))
-    has_products = any(_of_products(node, facts) for node in calls)
-    for node, text in [*_replacements(tree, facts)]:
-        made = ast.parse(text, mode="eval").body
-        assert isinstance(made, ast.Call)
-        node.func, node.args = made.func, made.args
-    return has_products
+    calls = [node for node in subtree(tree) if isinstance(node, ast.Call) and not node.keywords]
+    products = {id(node): _of_products(node, facts) for node in calls}
+    for node in calls:
+        made = products[id(node)] or _of_numpy(node, facts)
+        if made is not None:
+            assert isinstance(made, ast.Call)
+            node.func, node.args = made.func, made.args
+    return any(products.values())
 
 
-def _replacements(tree: ast.FunctionDef, facts: Facts) -> Iterator[tuple[ast.Call, str]]:
-    """Yield the calls that are replaced, with what takes their places."""
-    for node in subtree(tree):
-        if isinstance(node, ast.Call) and not node.keywords:
-            text = _of_products(node, facts) or _of_numpy(node, facts)
-            if text:
-                yield node, text
-
-
-def _of_products(node: ast.Call, facts: Facts) -> str:
-    """Return the text of a call that adds a product, "" for none."""
+def _of_products(node: ast.Call, facts: Facts) -> ast.expr | None:
+    """Return the call that adds a product in place of a call, None for none."""
     module, _, name = text_of(node.func).rpartition(".")
     if module != "arrays" or name not in _PRODUCTS:
-        return ""
+        return None
     kinds = [_kind(arg, facts) for arg in node.args]
     if not all(isinstance(k, types.Array) and k.dtype == types.float64 for k in kinds):
-        return ""
-    return _PRODUCTS[name](*map(text_of, node.args))
+        return None
+    function, order = _PRODUCTS[name]
+    return _call(function, *(node.args[k] for k in order))
 
 
-def _of_numpy(node: ast.Call, facts: Facts) -> str:
-    """Return the text of a call in place of one of NumPy or Python, "" for none."""
-    name, args = text_of(node.func), [*map(text_of, node.args)]
-    kinds = [_kind(arg, facts) for arg in node.args]
+def _of_numpy(node: ast.Call, facts: Facts) -> ast.expr | None:
+    """Return the call in place of one of NumPy or Python, None for none."""
+    name, args = text_of(node.func), node.args
+    kinds = [_kind(arg, facts) for arg in args]
     if name in _OF_INTEGERS and len(args) == 2:
-        if all(_is_integer(arg, facts) for arg in node.args):
-            return f"{_OF_INTEGERS[name]}({', '.join(args)})"
+        if all(_is_integer(arg, facts) for arg in args):
+            return _call(_OF_INTEGERS[name], *args)
     elif name in _OF_SHAPES and len(args) == 1:
-        if isinstance(node.args[0], ast.Tuple) or _is_shape(kinds[0]):
-            return f"{_OF_SHAPES[name]}({args[0]})"
+        if isinstance(args[0], ast.Tuple) or _is_shape(kinds[0]):
+            return _call(_OF_SHAPES[name], *args)
     elif name == "np.full" and len(args) == 2:
-        if isinstance(node.args[0], ast.Tuple) or _is_shape(kinds[0]):
-            if _is_float(node.args[1], facts):
-                return f"runtime.full({', '.join(args)})"
+        if isinstance(args[0], ast.Tuple) or _is_shape(kinds[0]):
+            if _is_float(args[1], facts):
+                return _call("runtime.full", *args)
     elif name in _OF_ARRAYS and len(args) == 1 and is_plain_array(kinds[0]):
-        return _OF_ARRAYS[name](args[0])
+        return quoted(_OF_ARRAYS[name], x=args[0])
     elif name == "np.dot" and len(args) == 2:
         if all(_is_factor(kind) for kind in kinds) and (kinds[0].ndim, kinds[1].ndim) != (1, 1):
-            return f"runtime.dot_{kinds[0].ndim}{kinds[1].ndim}({', '.join(args)})"
+            return _call(f"runtime.dot_{kinds[0].ndim}{kinds[1].ndim}", *args)
     elif isinstance(node.func, ast.Attribute) and node.func.attr == "copy" and not args:
         if is_plain_array(_kind(node.func.value, facts)):
-            return f"runtime.duplicate({text_of(node.func.value)})"
-    return ""
+            return _call("runtime.duplicate", node.func.value)
+    return None
+
+
+def _call(function: str, *arguments: ast.expr) -> ast.Call:
+    return ast.Call(qualified(function), list(arguments), [])
 
 
 def _kind(node: ast.expr, facts: Facts) -> Any:

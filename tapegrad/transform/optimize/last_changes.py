@@ -18,15 +18,19 @@ same holds for maxima, and for values that a branch replaces::
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable, Hashable, Iterator
 
 from tapegrad.transform.frontend.liveness import assigned
 from tapegrad.transform.frontend.source import MATTERS
 from tapegrad.transform.generated import Facts
+from tapegrad.transform.independence.plan import range_of
 from tapegrad.transform.independence.sums import blocks_of
+from tapegrad.transform.nodes import integer, is_number, opposite
 from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.optimize.zeros import is_cotangent, is_pure, names_read, vanishes
-from tapegrad.transform.syntax import text_of
+from tapegrad.transform.syntax import key_of, text_of
+from tapegrad.transform.trees import quoted, quoted_block
 
 _ZERO, _ONE = ast.Constant(0.0), ast.Constant(1.0)
 
@@ -75,11 +79,13 @@ def _is_reverse(forward: ast.For, reverse: ast.For) -> bool:
         return False
     if text_of(over.func) != "range" or text_of(back.func) != "range":
         return False
-    bounds, arguments = list(map(text_of, over.args)), list(map(text_of, back.args))
-    low, high = bounds if len(bounds) == 2 else ("0", bounds[0])
-    if len(bounds) > 2 or not low.isdigit():
+    start, stop, step = range_of(over)
+    low = integer(start)
+    if not is_number(step, 1) or len(over.args) > 2 or low is None or low < 0:
         return False
-    return arguments == [f"{high} - 1", str(int(low) - 1), "-1"]
+    first, *others = back.args
+    is_last = key_of(first) == key_of(quoted("high - 1", high=stop))
+    return is_last and [integer(bound) for bound in others] == [low - 1, -1]
 
 
 def _begin_later(
@@ -100,10 +106,10 @@ def _begin_later(
     assert isinstance(reverse.iter, ast.Call)
     index = text_of(forward.target)
     last = fresh(f"last_{index}")
-    note = f"if {text_of(test)}:\n    {last} = {index}"
-    forward.body[place:place] = ast.parse(note).body
-    start = f"{last} = {text_of(reverse.iter.args[1])}"
-    body[body.index(forward) : body.index(forward)] = ast.parse(start).body
+    note = quoted_block("if test:\n    last = k", test=test, last=last, k=index)
+    forward.body[place:place] = note
+    start = quoted_block("last = first", last=last, first=reverse.iter.args[1])
+    body[body.index(forward) : body.index(forward)] = start
     reverse.iter.args[0] = ast.Name(last, ast.Load())
     return True
 
@@ -128,23 +134,26 @@ def _place(forward: ast.For, test: ast.expr) -> int | None:
     return place if place <= until else None
 
 
-def _differs(factor: ast.expr, value: float) -> str:
+def _differs(factor: ast.expr, value: float) -> ast.expr:
     """Return a test, without branches, for a factor that is not equal to a number."""
     if isinstance(factor, ast.Constant):
-        return str(factor.value != value)
+        return ast.Constant(factor.value != value)
     assert isinstance(factor, ast.IfExp)
-    test, then, orelse = (
-        f"({text_of(factor.test)})",
-        _differs(factor.body, value),
-        _differs(factor.orelse, value),
-    )
-    if then == orelse:
+    then, orelse = _differs(factor.body, value), _differs(factor.orelse, value)
+    if key_of(then) == key_of(orelse):
         return then
     sides = []
-    for chosen, differs in ((test, then), (f"(not {test})", orelse)):
-        if differs != "False":
-            sides.append(chosen if differs == "True" else f"{chosen} & ({differs})")
-    return " | ".join(sides)
+    for chosen, differs in ((factor.test, then), (opposite(factor.test), orelse)):
+        if not isinstance(differs, ast.Constant):
+            sides.append(quoted("chosen & differs", chosen=chosen, differs=differs))
+        elif differs.value:
+            sides.append(chosen)
+    return _any(sides)
+
+
+def _any(tests: list[ast.expr]) -> ast.expr:
+    """Return the tests with ``|`` between them."""
+    return functools.reduce(lambda one, other: ast.BinOp(one, ast.BitOr(), other), tests)
 
 
 def _scaled(factor: ast.expr, by: float) -> ast.expr:
@@ -171,7 +180,7 @@ class _Passing:
     def __init__(self, bar: str, facts: Facts) -> None:
         self.bar, self.facts = bar, facts
         self.factors: dict[str, ast.expr] = {bar: _ONE}
-        self.used: dict[str, ast.expr] = {}  # the factors that have to be 0, by their texts
+        self.used: dict[Hashable, ast.expr] = {}  # the factors that have to be 0, by their keys
         self.vanishing: set[str] = set()  # cotangents that are 0 then
 
     def changes(self, body: list[ast.stmt]) -> ast.expr | None:
@@ -182,7 +191,7 @@ class _Passing:
         if not all(isinstance(factor, ast.IfExp) for factor in (passed, *self.used.values())):
             return None
         parts = [_differs(passed, 1.0), *(_differs(factor, 0.0) for factor in self.used.values())]
-        return ast.parse(" | ".join(f"({part})" for part in parts), mode="eval").body
+        return _any(parts)
 
     def statement(self, node: ast.stmt) -> bool:
         """Follow a statement; return whether it is known what it does."""
@@ -272,5 +281,5 @@ class _Passing:
     def has_to_vanish(self, value: ast.expr) -> bool:
         """Note that an expression has to be 0; return whether it can be."""
         names = names_read(value).keys() & self.factors.keys()
-        self.used |= {text_of(self.factors[n]): self.factors[n] for n in names}
+        self.used |= {key_of(self.factors[n]): self.factors[n] for n in names}
         return vanishes(value, self.vanishing | names)

@@ -10,11 +10,16 @@ from numba.core import types
 
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.kinds import is_array
+from tapegrad.transform.nodes import tuple_of
 from tapegrad.transform.syntax import text_of
+from tapegrad.transform.trees import quoted, quoted_block
 
 MAKERS = frozenset(
     ["np.array", "np.copy", "np.empty", "np.empty_like", "np.zeros", "np.zeros_like"]
 )
+
+Made = tuple[ast.expr, list[ast.stmt]]
+"""The shape of a new array, and what sets its elements."""
 
 
 def is_plain_array(kind: Any, layouts: str = "C") -> bool:
@@ -23,7 +28,7 @@ def is_plain_array(kind: Any, layouts: str = "C") -> bool:
     return is_of_floats and kind.layout in layouts and kind.ndim > 0
 
 
-def made(array: str, value: ast.expr, ndim: int, facts: Facts) -> tuple[ast.expr, list[str]] | None:
+def made(array: str, value: ast.expr, ndim: int, facts: Facts) -> Made | None:
     """Return the shape of a new array, and what sets its elements; None for other values."""
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.MatMult):
         return _product(array, value, facts)
@@ -37,34 +42,38 @@ def made(array: str, value: ast.expr, ndim: int, facts: Facts) -> tuple[ast.expr
     if maker not in MAKERS:
         return None
     shape = _shape(value, maker, ndim, facts)
-    return None if shape is None else (shape, list(_elements(array, value, maker)))
+    return None if shape is None else (shape, _elements(array, value, maker))
 
 
-def _product(array: str, value: ast.BinOp, facts: Facts) -> tuple[ast.expr, list[str]] | None:
+def _product(array: str, value: ast.BinOp, facts: Facts) -> Made | None:
     """Return the shape of a product of matrices or vectors, and what computes it."""
     factors = [value.left, value.right]
     kinds = [facts.kind(n.id) if isinstance(n, ast.Name) else None for n in factors]
     if not all(is_plain_array(kind, "CF") for kind in kinds):
         return None
-    left, right = map(text_of, factors)
-    extents = [f"{left}.shape[0]"] * (kinds[0].ndim > 1) + [f"{right}.shape[1]"] * (
-        kinds[1].ndim > 1
-    )
+    left, right = factors
+    extents: list[ast.expr] = []
+    if kinds[0].ndim > 1:
+        extents.append(quoted("x.shape[0]", x=left))
+    if kinds[1].ndim > 1:
+        extents.append(quoted("x.shape[1]", x=right))
     if not extents:
         return None
-    shape = ast.parse(f"({', '.join(extents)},)", mode="eval").body
-    return shape, [f"np.dot({left}, {right}, {array})"]
+    return tuple_of(extents), quoted_block("np.dot(x, y, z)", x=left, y=right, z=array)
 
 
-def _elements(array: str, call: ast.Call, maker: str) -> Iterator[str]:
-    """Yield the statements that set the elements of a new array."""
+def _elements(array: str, call: ast.Call, maker: str) -> list[ast.stmt]:
+    """Return the statements that set the elements of a new array."""
     if maker == "np.array":
+        found = []
         for place, item in _items(call.args[0]):
-            yield f"{array}[{', '.join(map(str, place))}] = {text_of(item)}"
-    elif maker == "np.copy":
-        yield f"runtime.assign({array}, {text_of(call.args[0])})"
-    elif maker.startswith("np.zeros"):
-        yield f"runtime.clear({array})"
+            index = tuple_of(map(ast.Constant, place)) if len(place) > 1 else place[0]
+            found += quoted_block("x[k] = y", x=array, k=index, y=item)
+        return found
+    if maker == "np.copy":
+        return quoted_block("runtime.assign(x, y)", x=array, y=call.args[0])
+    is_zero = maker in ("np.zeros", "np.zeros_like")
+    return quoted_block("runtime.clear(x)", x=array) if is_zero else []
 
 
 def _items(node: ast.expr) -> Iterator[tuple[tuple[int, ...], ast.expr]]:

@@ -19,13 +19,16 @@ from dataclasses import dataclass
 
 from numba.core import types
 
-from tapegrad.transform.frontend.liveness import assigned
+from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.sums import blocks_of
+from tapegrad.transform.ir import name
 from tapegrad.transform.kinds import is_array
+from tapegrad.transform.nodes import is_number, item, tuple_of
 from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.optimize.making import MAKERS, is_plain_array
-from tapegrad.transform.syntax import subtree, text_of
+from tapegrad.transform.syntax import key_of, subtree, text_of
+from tapegrad.transform.trees import quoted, quoted_block
 from tapegrad.transform.verifier.memory import SHAPE
 
 _EXPONENTS = (types.float64, types.int64)
@@ -33,16 +36,17 @@ _EXPONENTS = (types.float64, types.int64)
 
 @dataclass
 class Element:
-    """An element of an array: its name, and the texts of the index."""
+    """An element of an array: its name, and the parts of the index, names or 0."""
 
     array: str
-    index: list[str]
+    index: list[ast.expr]
 
-    def all(self, count: str) -> str:
-        """Return the text of as many elements of a row or column."""
-        stop = count if count.isdigit() else f"max({count}, 0)"
-        parts = [part if part == "0" else f":{stop}" for part in self.index]
-        return f"{self.array}[{', '.join(parts)}]"
+    def all(self, count: ast.expr) -> ast.expr:
+        """Return as many elements of a row or column."""
+        stop = count if isinstance(count, ast.Constant) else quoted("max(n, 0)", n=count)
+        whole = ast.Slice(None, stop, None)
+        parts = [part if is_number(part, 0) else whole for part in self.index]
+        return item(name(self.array), tuple_of(parts) if len(parts) > 1 else parts[0])
 
 
 @dataclass
@@ -56,7 +60,7 @@ class OuterPower:
     base, exponents, result
         Elements of the arrays.
     rows, columns
-        The texts of how many there are.
+        How many there are.
     """
 
     block: list[ast.stmt]
@@ -64,14 +68,14 @@ class OuterPower:
     base: Element
     exponents: Element
     result: Element
-    rows: str
-    columns: str
+    rows: ast.expr
+    columns: ast.expr
 
     def write(self) -> None:
         """Replace the loops."""
         x, y = self.base.all(self.rows), self.exponents.all(self.columns)
-        call = f"runtime.outer_power({x}, {y}, {self.result.array})"
-        self.block[self.place : self.place + 1] = ast.parse(call).body
+        call = quoted_block("runtime.outer_power(x, y, z)", x=x, y=y, z=self.result.array)
+        self.block[self.place : self.place + 1] = call
 
 
 def call_outer_powers(function: Function) -> bool:
@@ -111,25 +115,24 @@ def _in_block(block: list[ast.stmt], facts: Facts) -> Iterator[OuterPower]:
         columns = _range(inner)
         if columns is None or not isinstance(inner, ast.For):
             continue
-        index = [text_of(outer.target), text_of(inner.target)]
-        names = _powers(inner.body, index)
-        if names is None or {rows, columns} & {*assigned([outer])}:
+        names = _powers(inner.body, outer.target, inner.target)
+        if names is None or (used(rows) | used(columns)) & {*assigned([outer])}:
             continue
         power = OuterPower(block, place, *names, rows, columns)
         if _is_known(power, facts) and _is_new(block[:place], power.result.array):
             yield power
 
 
-def _range(loop: ast.stmt) -> str | None:
+def _range(loop: ast.stmt) -> ast.expr | None:
     """Return how often a loop over 0, 1, 2, ... runs: a name or a number."""
     if not isinstance(loop, ast.For) or loop.orelse or not isinstance(loop.iter, ast.Call):
         return None
     is_plain = text_of(loop.iter.func) == "range" and len(loop.iter.args) == 1
     stop = loop.iter.args[0] if is_plain else None
-    return text_of(stop) if isinstance(stop, (ast.Name, ast.Constant)) else None
+    return stop if isinstance(stop, (ast.Name, ast.Constant)) else None
 
 
-def _powers(body: list[ast.stmt], index: list[str]) -> list[Element] | None:
+def _powers(body: list[ast.stmt], row: ast.expr, column: ast.expr) -> list[Element] | None:
     """Return the arrays of a base, an exponent and their power, if a body computes nothing else."""
     values: dict[str, ast.expr] = {}
     for node in body[:-1]:
@@ -144,19 +147,20 @@ def _powers(body: list[ast.stmt], index: list[str]) -> list[Element] | None:
         return None
     if not (isinstance(power.left, ast.Name) and isinstance(power.right, ast.Name)):
         return None
-    base = _element(values.get(power.left.id), [index[0]], [index[0], "0"])
-    exponents = _element(values.get(power.right.id), [index[1]], ["0", index[1]])
-    result = _element(last.targets[0], index)
+    zero = ast.Constant(0)
+    base = _element(values.get(power.left.id), [row], [row, zero])
+    exponents = _element(values.get(power.right.id), [column], [zero, column])
+    result = _element(last.targets[0], [row, column])
     return [base, exponents, result] if base and exponents and result else None
 
 
-def _element(value: ast.expr | None, *indices: list[str]) -> Element | None:
+def _element(value: ast.expr | None, *indices: list[ast.expr]) -> Element | None:
     """Return the element that an expression is, if its index is one of some."""
     if not isinstance(value, ast.Subscript) or not isinstance(value.value, ast.Name):
         return None
     parts = value.slice.elts if isinstance(value.slice, ast.Tuple) else [value.slice]
-    index = [*map(text_of, parts)]
-    return Element(value.value.id, index) if index in indices else None
+    is_known = key_of(parts) in map(key_of, indices)
+    return Element(value.value.id, parts) if is_known else None
 
 
 def _is_known(power: OuterPower, facts: Facts) -> bool:

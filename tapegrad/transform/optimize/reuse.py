@@ -33,6 +33,7 @@ from tapegrad.transform.optimize.holding import Flow
 from tapegrad.transform.optimize.making import is_plain_array, made
 from tapegrad.transform.printer import is_parallel
 from tapegrad.transform.syntax import may_leave, subtree, text_of
+from tapegrad.transform.trees import quoted, quoted_block
 from tapegrad.transform.verifier.code import leaves
 
 _WITHOUT_DATA = tuple(f"np.{name}" for name in facts.MADE & facts.OF_SHAPES)
@@ -47,7 +48,7 @@ class _Site:
     loop: ast.For | ast.While
     is_outermost: bool
     shape: ast.expr
-    elements: list[str]
+    elements: list[ast.stmt]
     """Statements that set the elements."""
 
     @property
@@ -78,16 +79,19 @@ def reuse_arrays(function: Function) -> bool:
             continue
         needed = after[id(site.statement)] | used(site.statement)
         number = taken.two() if is_carried else taken.one(_Array(names, needed))
-        shape = text_of(site.shape)
-        site.statement.value = _expression(f"runtime.scratch({places}, {number}, {shape})")
+        names_of_parts = {"places": places, "k": number, "after": number + 1}
+        scratch = quoted("runtime.scratch(places, k, shape)", shape=site.shape, **names_of_parts)
+        site.statement.value = scratch
         at = next(k for k, node in enumerate(site.block) if node is site.statement)
-        site.block[at + 1 : at + 1] = map(_statement, site.elements)
+        site.block[at + 1 : at + 1] = site.elements
         if is_carried:
-            swap = f"runtime.swap_scratch({places}, {number}, {number + 1})"
-            site.block.insert(at, _statement(swap))
+            swap = quoted_block("runtime.swap_scratch(places, k, after)", **names_of_parts)
+            site.block[at:at] = swap
     if taken.count:
-        _give_back(tree, f"runtime.give_scratch({places}, {taken.count})", facts, fresh)
-        tree.body.insert(0, _statement(f"{places} = runtime.take_scratch({taken.count})"))
+        give = quoted("runtime.give_scratch(places, n)", places=places, n=taken.count)
+        _give_back(tree, give, facts, fresh)
+        take = quoted_block("places = runtime.take_scratch(n)", places=places, n=taken.count)
+        tree.body[:0] = take
     return taken.count > 0
 
 
@@ -162,19 +166,21 @@ def _is_carried_once(site: _Site, names: set[str], flow: Flow, after: dict[int, 
     return not flow.passed_on(body, names & read) & read
 
 
-def _give_back(tree: ast.FunctionDef, call: str, facts: Facts, fresh: Callable[[str], str]) -> None:
+def _give_back(
+    tree: ast.FunctionDef, call: ast.expr, facts: Facts, fresh: Callable[[str], str]
+) -> None:
     """Let a function make a call when its results are computed, or before it raises an error."""
     if not isinstance(tree.body[-1], ast.Return):
         tree.body.append(ast.Return(None))
     statements = [node for node in subtree(tree) if isinstance(node, ast.stmt)]
     for block in [block for node in statements for block in blocks_of(node)]:
         for end in [node for node in block if isinstance(node, (ast.Raise, ast.Return))]:
-            before = [_statement(call)]
+            before = quoted_block("call", call=call)
             if isinstance(end, ast.Return):
                 value = end.value
                 if value is not None and not all(map(_is_plain, leaves(value))):
                     result = fresh("results")
-                    before.insert(0, _statement(f"{result} = {text_of(value)}"))
+                    before[:0] = quoted_block("x = value", x=result, value=value)
                     end.value = ast.Name(result, ast.Load())
             elif any(is_array(facts.kind(n.id)) for n in subtree(end) if isinstance(n, ast.Name)):
                 continue  # the message is computed from it
@@ -185,14 +191,6 @@ def _give_back(tree: ast.FunctionDef, call: str, facts: Facts, fresh: Callable[[
 def _is_plain(node: ast.expr) -> bool:
     """Whether an expression computes nothing."""
     return isinstance(node, (ast.Name, ast.Constant))
-
-
-def _statement(text: str) -> ast.stmt:
-    return ast.parse(text).body[0]
-
-
-def _expression(text: str) -> ast.expr:
-    return ast.parse(text, mode="eval").body
 
 
 def _sites(body: list[ast.stmt], loops: list[Any], facts: Facts) -> Iterator[_Site]:

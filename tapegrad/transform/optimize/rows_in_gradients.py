@@ -59,7 +59,7 @@ class _Sharing:
         kind = self.facts.kind(name)
         return is_plain_array(kind) and kind.ndim == 1 and kind.dtype == types.float64
 
-    def share(self, array: str, place: int, extent: str) -> bool:
+    def share(self, array: str, place: int, extent: ast.expr) -> bool:
         """Keep a row in an array that a loop sets before anything else uses it.
 
         Return whether there is one.
@@ -70,7 +70,7 @@ class _Sharing:
                 nest = nest_of(self.body[later])
                 if nest is None or uses > 1:
                     return False
-                if self.extents.known(nest.extents) != self.extents.known((extent,)):
+                if self.extents.known(nest.extents) != self.extents.known([extent]):
                     return False
                 return self.share_with(array, place, later, nest)
         return False
@@ -92,7 +92,7 @@ class _Sharing:
         return False
 
     def replace(
-        self, row: str, array: str, places: tuple[int, int], extents: tuple[str, ...]
+        self, row: str, array: str, places: tuple[int, int], extents: list[ast.expr]
     ) -> bool:
         """Replace a row of the tape by an array if it is used in no other way.
 
@@ -116,8 +116,7 @@ class _Sharing:
             call = node.value
             if not isinstance(call, ast.Call) or text_of(call.func) != "runtime.row":
                 return False
-            trips = text_of(call.args[2])
-            if self.extents.known((trips,)) != self.extents.known(extents):
+            if self.extents.known([call.args[2]]) != self.extents.known(extents):
                 return False
         between = self.body[makers[0][0] + 1 : makers[1][0]]
         stored = sum(_stores(node, row) for node in between)

@@ -22,14 +22,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tapegrad.transform.frontend.liveness import assigned
-from tapegrad.transform.frontend.source import MATTERS
 from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.ir import replace_names
 from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.optimize.making import is_plain_array
 from tapegrad.transform.optimize.unread_zeros import extent_of
-from tapegrad.transform.optimize.zeros import EXTREMES, is_pure, names_read, vanishes
-from tapegrad.transform.syntax import subtree, text_of
+from tapegrad.transform.optimize.zeros import EXTREMES, is_pure, matters, names_read, vanishes
+from tapegrad.transform.syntax import key_of, subtree, text_of
+from tapegrad.transform.trees import quoted, quoted_block
 
 _JUMPS = (ast.Break, ast.Continue, ast.Return, ast.Raise)
 
@@ -62,17 +62,17 @@ class _Pair:
         if self.index is None:
             assert isinstance(node, ast.Expr)
             assert isinstance(node.value, ast.Call)
-            text = ", ".join(map(text_of, node.value.args))
-            found = f"{first}, {end} = arrays.add_to_extremes_of_vector({text})"
-            self.body[self.place : self.place + 1] = ast.parse(found).body
+            template = "first, end = arrays.add_to_extremes_of_vector(*arguments)"
+            made = quoted_block(template, first=first, end=end, arguments=node.value.args)
+            self.body[self.place : self.place + 1] = made
         else:
-            last = f"{self.index} + {self.array}.size"
-            text = f"{first} = {self.index} if {self.index} >= 0 else {last}\n{end} = {first} + 1"
-            self.body[self.place : self.place] = ast.parse(text).body
+            template = "first = k if k >= 0 else k + x.size\nend = first + 1"
+            made = quoted_block(template, first=first, end=end, k=self.index, x=self.array)
+            self.body[self.place : self.place] = made
         assert isinstance(self.loop.iter, ast.Call)
         is_ascending = len(self.loop.iter.args) < 3
-        over = f"{first}, {end}" if is_ascending else f"{end} - 1, {first} - 1, -1"
-        self.loop.iter = ast.parse(f"range({over})", mode="eval").body
+        over = "range(first, end)" if is_ascending else "range(end - 1, first - 1, -1)"
+        self.loop.iter = quoted(over, first=first, end=end)
 
 
 def visit_single_elements(function: Function) -> bool:
@@ -150,7 +150,7 @@ class _Iteration:
 
     def __init__(self, loop: ast.For, array: str) -> None:
         self.array = array
-        self.element = f"{array}[{text_of(loop.target)}]"
+        self.element = quoted("x[k]", x=array, k=loop.target)
         self.leaves_zero = False
         self.vanishing: set[str] = set()
         self.results = {
@@ -172,28 +172,32 @@ class _Iteration:
         if not isinstance(node, ast.Assign):
             return isinstance(node, ast.Pass)
         target, value = node.targets[0], node.value
-        if text_of(target) == self.element and text_of(value) == "0.0":
+        if self.is_element(target) and key_of(value) == key_of(ast.Constant(0.0)):
             self.leaves_zero = True
             return True
         if not isinstance(target, ast.Name):
             return False
-        if text_of(value) == self.element or vanishes(value, self.vanishing):
+        if self.is_element(value) or vanishes(value, self.vanishing):
             self.vanishing.add(target.id)
             return True
         return is_pure(value) and not names_read(value).keys() & {self.array, *self.vanishing}
 
+    def is_element(self, node: ast.expr) -> bool:
+        """Whether an expression is the element."""
+        return key_of(node) == key_of(self.element)
+
     def is_skipped(self, node: ast.If) -> bool:
         """Whether a branch is skipped, and does not change the array."""
-        tests = {f"{MATTERS}({part})" for part in (self.element, *self.vanishing)}
+        tests = [key_of(matters(part)) for part in (self.element, *self.vanishing)]
         uses = names_read(ast.Module(node.body, []))[self.array]
         elements = [
             part
             for part in subtree(ast.Module(node.body, []))
             if isinstance(part, ast.Subscript)
             and isinstance(part.ctx, ast.Load)
-            and text_of(part) == self.element
+            and self.is_element(part)
         ]
-        return text_of(node.test) in tests and not node.orelse and len(elements) == uses
+        return key_of(node.test) in tests and not node.orelse and len(elements) == uses
 
 
 class _Values:
@@ -206,49 +210,52 @@ class _Values:
     """
 
     def __init__(self, tree: ast.FunctionDef) -> None:
-        self.texts: dict[str, list[str]] = {}  # of all that is assigned to names
+        # all that is assigned to names; None for what is no expression
+        self.assigned: dict[str, list[ast.expr | None]] = {}
         for node in subtree(tree):
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                self.texts.setdefault(node.targets[0].id, []).append(text_of(node.value))
+                self.assigned.setdefault(node.targets[0].id, []).append(node.value)
             elif isinstance(node, ast.stmt) and not isinstance(node, ast.FunctionDef):
                 own = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
                 for name in assigned([ast.Expr(part) for part in own]):
-                    self.texts.setdefault(name, []).append("")  # something else
+                    self.assigned.setdefault(name, []).append(None)
 
     def is_made_before(self, pair: _Pair) -> bool:
         """Whether the block of a pair makes the array: zeros, over all of which the loop goes."""
-        made = f"{pair.array} = {_zeros(pair.loop)}"
-        if len(self.texts.get(pair.array, ())) != 1:
+        zeros = _zeros(pair.loop)
+        if zeros is None or len(self.assigned.get(pair.array, ())) != 1:
             return False
+        (made,) = quoted_block("x = zeros", x=pair.array, zeros=zeros)
         for place, node in enumerate(pair.body[: pair.place]):
-            if text_of(node) == made:
+            if key_of(node) == key_of(made):
                 between = pair.body[place : pair.body.index(pair.loop)]
                 return not names_read(pair.loop.iter).keys() & set(assigned(between))
         return False
 
     def is_made_once(self, pair: _Pair) -> bool:
         """Whether the array was made before: zeros, over all of which the loop goes each time."""
-        made = self.value(pair.array)
-        return made is not None and made == self.fixed(_zeros(pair.loop))
+        made, zeros = self.value(pair.array), self.fixed(_zeros(pair.loop))
+        return made is not None and key_of(made) == key_of(zeros)
 
-    def fixed(self, text: str) -> str | None:
+    def fixed(self, node: ast.expr | None) -> ast.expr | None:
         """Return what an expression is in terms of parameters, None if it may change."""
-        tree = ast.parse(text, mode="eval").body
-        found = {}
-        for name in names_read(tree).keys() & self.texts.keys():
+        if node is None:
+            return None
+        found: dict[str, str | ast.expr] = {}
+        for name in names_read(node).keys() & self.assigned.keys():
             value = self.value(name)
             if value is None:
                 return None
-            found[name] = f"({value})"
-        return text_of(replace_names(tree, found))
+            found[name] = value
+        return replace_names(node, found)
 
-    def value(self, name: str) -> str | None:
+    def value(self, name: str) -> ast.expr | None:
         """Return what a name that is assigned always is, None if it may change."""
-        texts = set(self.texts.get(name, [""]))
-        (text,) = texts if len(texts) == 1 else ("",)
-        return self.fixed(text) if text else None
+        values = self.assigned.get(name, [None])
+        return self.fixed(values[0]) if len(set(map(key_of, values))) == 1 else None
 
 
-def _zeros(loop: ast.For) -> str:
-    """Return the text of zeros, over all of which a loop goes."""
-    return f"np.zeros({extent_of(loop.iter)})"
+def _zeros(loop: ast.For) -> ast.expr | None:
+    """Return zeros, over all of which a loop goes."""
+    extent = extent_of(loop.iter)
+    return None if extent is None else quoted("np.zeros(n)", n=extent)

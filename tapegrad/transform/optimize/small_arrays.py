@@ -14,10 +14,12 @@ from collections.abc import Iterator
 from tapegrad.transform.frontend.liveness import used
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.sums import blocks_of
+from tapegrad.transform.nodes import tuple_of
 from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.optimize.making import is_plain_array, made
 from tapegrad.transform.printer import is_parallel
 from tapegrad.transform.syntax import subtree, text_of
+from tapegrad.transform.trees import quoted_block
 
 MOST_ELEMENTS = 16
 _SIZED = ("np.zeros", "np.empty", "range")
@@ -104,7 +106,7 @@ class _Stack:
             and is_plain_array(self.facts.kind(name))
         )
 
-    def elements(self, node: ast.Assign) -> list[str] | None:
+    def elements(self, node: ast.Assign) -> list[ast.stmt] | None:
         """Return the statements that set the elements of a new array, None for other values."""
         name = text_of(node.targets[0])
         found = made(name, node.value, self.facts.kind(name).ndim, self.facts)
@@ -118,9 +120,11 @@ class _Stack:
         for name in sorted(names):
             for block, node in [*self.made.get(name, []), *self.renamed.get(name, [])]:
                 at = next(k for k, other in enumerate(block) if other is node)
-                block[at : at + 1] = map(_statement, self.written(name, node)) or [ast.Pass()]
-            shape = self.facts.shape(name)
-            self.tree.body.insert(0, _statement(f"{name} = runtime.on_stack({shape})"))
+                block[at : at + 1] = self.written(name, node)
+                block[:] = block or [ast.Pass()]
+            shape = tuple_of(map(ast.Constant, self.facts.shape(name) or ()))
+            made = quoted_block("x = runtime.on_stack(shape)", x=name, shape=shape)
+            self.tree.body[:0] = made
         return bool(names)
 
     def is_apart(self, name: str, names: set[str]) -> bool:
@@ -160,10 +164,10 @@ class _Stack:
                     return True
         return False
 
-    def written(self, name: str, node: ast.Assign) -> list[str]:
+    def written(self, name: str, node: ast.Assign) -> list[ast.stmt]:
         """Return the statements that give the memory of a name its elements."""
         if isinstance(node.value, ast.Name):
-            return [f"runtime.assign({name}, {node.value.id})"]
+            return quoted_block("runtime.assign(x, y)", x=name, y=node.value)
         found = self.elements(node)
         assert found is not None
         return found
@@ -175,7 +179,3 @@ def _blocks(node: ast.stmt) -> Iterator[list[ast.stmt]]:
         yield block
         for inner in block:
             yield from _blocks(inner)
-
-
-def _statement(text: str) -> ast.stmt:
-    return ast.parse(text).body[0]

@@ -27,14 +27,14 @@ from tapegrad.transform import facts
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.independence.uses import READING
+from tapegrad.transform.nodes import integer
 from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.optimize.holding import Flow
 from tapegrad.transform.optimize.making import MAKERS, is_plain_array
 from tapegrad.transform.optimize.rows import Rows, drop_rows, loops_with_rows
 from tapegrad.transform.syntax import subtree, text_of
+from tapegrad.transform.trees import complete
 from tapegrad.transform.verifier.memory import SHAPE, added_to
-
-Index = tuple[str, ...]
 
 
 def read_stored_rows(function: Function) -> bool:
@@ -70,15 +70,15 @@ class _Search:
         self.uses = Counter(n.id for n in subtree(tree) if isinstance(n, ast.Name))
         self.assigned = _assigned(tree)
 
-    def stored(self, forward: Rows, backward: Rows) -> dict[str, tuple[str, Index]]:
-        """Return the rows of a loop that an array holds, with the array and the index there."""
+    def stored(self, forward: Rows, backward: Rows) -> dict[str, ast.Subscript]:
+        """Return the rows of a loop that an array holds, with the elements of the array."""
         self.loop = forward.statement
         halves = (forward, backward)
         self.around = [_loops_around(self.tree.body, rows.statement) for rows in halves]
         return {name: place for name in backward.names if (place := self.place_of(name))}
 
-    def place_of(self, row: str) -> tuple[str, Index] | None:
-        """Return the array that holds what a row keeps, and the index there; None for no array."""
+    def place_of(self, row: str) -> ast.Subscript | None:
+        """Return the element of an array that holds what a row keeps, None if there is none."""
         filling = [node for node in self.loop.body if _stored_in(node) == row]
         if len(filling) != 1 or self.uses[row] != 4:  # made twice, filled once, read once
             return None
@@ -91,10 +91,9 @@ class _Search:
             if store is not fill and isinstance(store, ast.Assign):
                 target = store.targets[0]
                 if isinstance(target, ast.Subscript) and text_of(store.value) == value:
-                    index = _parts(target)
-                    if not self.is_between(value, fill, store) and self.is_own(index):
+                    if not self.is_between(value, fill, store) and self.is_own(target):
                         if self.holds(text_of(target.value)):
-                            return text_of(target.value), index
+                            return target
         return None
 
     def is_between(self, value: str, *both: ast.stmt) -> bool:
@@ -102,7 +101,7 @@ class _Search:
         first, last = sorted(map(self.loop.body.index, both))
         return any(_assigned(node)[value] for node in self.loop.body[first:last])
 
-    def is_own(self, index: Index) -> bool:
+    def is_own(self, element: ast.Subscript) -> bool:
         """Whether each iteration has an element of its own, in the reverse loop the same one."""
         targets = []
         for loops in self.around:
@@ -112,9 +111,13 @@ class _Search:
             if any(_assigned(loops[0])[name] != 1 for name in names):
                 return False
             targets.append(names)
-        if targets[0] != targets[1] or not set(targets[0]) <= set(index):
+        index = element.slice
+        parts = index.elts if isinstance(index, ast.Tuple) else [index]
+        own = {part.id for part in parts if isinstance(part, ast.Name)}
+        others = [integer(part) for part in parts if not isinstance(part, ast.Name)]
+        if targets[0] != targets[1] or set(targets[0]) != own:
             return False
-        return all(part in targets[0] or part.isdigit() for part in index)
+        return all(number is not None and number >= 0 for number in others)
 
     def holds(self, array: str) -> bool:
         """Whether an array is made once, before all loops, and written to by one statement."""
@@ -177,13 +180,11 @@ def _only_read(call: ast.Call) -> Iterator[ast.expr]:
         yield from call.args[: function.nin]  # the next one is `out`
 
 
-def _read(backward: Rows, stored: dict[str, tuple[str, Index]]) -> None:
+def _read(backward: Rows, stored: dict[str, ast.Subscript]) -> None:
     """Let a reverse loop read values from arrays."""
     for node in subtree(backward.statement):
         if isinstance(node, ast.Subscript) and text_of(node.value) in stored:
-            array, index = stored[text_of(node.value)]
-            made = ast.parse(f"{array}[{', '.join(index)}]", mode="eval").body
-            assert isinstance(made, ast.Subscript)
+            made = complete(stored[text_of(node.value)])
             node.value, node.slice = made.value, made.slice
 
 
@@ -191,11 +192,6 @@ def _stored_in(node: ast.stmt) -> str:
     """Return the array of which a statement sets an element, "" for other statements."""
     target = node.targets[0] if isinstance(node, ast.Assign) else None
     return text_of(target.value) if isinstance(target, ast.Subscript) else ""
-
-
-def _parts(node: ast.Subscript) -> Index:
-    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-    return tuple(map(text_of, parts))
 
 
 def _name(node: ast.stmt) -> str:

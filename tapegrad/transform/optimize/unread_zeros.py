@@ -17,17 +17,24 @@ If it was nothing before, nothing reads that 0. Where the loop does not run beca
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 
-from tapegrad.transform.frontend.liveness import assigned, live
+from tapegrad.transform.frontend.liveness import assigned, live, used
 from tapegrad.transform.frontend.source import MATTERS
+from tapegrad.transform.independence.plan import offset_of
 from tapegrad.transform.independence.sums import blocks_of
+from tapegrad.transform.ir import name
 from tapegrad.transform.kinds import is_array
-from tapegrad.transform.optimize.extents import Extents, Index
+from tapegrad.transform.nodes import integer, is_number, item, tuple_of
+from tapegrad.transform.optimize.extents import Extents
 from tapegrad.transform.optimize.function import Function
-from tapegrad.transform.syntax import may_leave, subtree, text_of
+from tapegrad.transform.syntax import key_of, may_leave, subtree, text_of
+from tapegrad.transform.trees import qualified, quoted_block
 from tapegrad.transform.verifier.memory import SHAPE
+
+Index = tuple[Hashable, ...]  # the keys of its parts
+_WITHOUT_ZEROS = {"np.zeros": "np.empty", "np.zeros_like": "np.empty_like"}
 
 
 @dataclass
@@ -41,7 +48,7 @@ class _Site:
     block
         The block of the statement.
     array, shape
-        The name of the array, and the texts of its extents.
+        The name of the array, and its extents.
     names
         The names that may share elements with it.
     is_only
@@ -54,7 +61,7 @@ class _Site:
     call: ast.Call
     block: list[ast.stmt]
     array: str
-    shape: Index
+    shape: list[ast.expr]
     names: set[str]
     is_only: bool
     later: set[str]
@@ -76,8 +83,8 @@ class _Site:
 class Nest:
     """Loops over all indices from 0, each around the next one, and what the innermost contains."""
 
-    targets: Index
-    extents: Index
+    targets: tuple[str, ...]
+    extents: list[ast.expr]
     body: list[ast.stmt]
 
     def first(self, index: Index) -> int | None:
@@ -87,12 +94,12 @@ class Nest:
         """
         if index == self.targets:
             return 0
-        last = self.targets[-1]
-        moved = {text: k for k in (1, 2) for text in (f"{last} + {k}", f"{k} + {last}")}
+        *others, last = self.targets
         for node in self.body:
-            if isinstance(node, ast.Assign) and text_of(node.targets[0]) == index[-1]:
-                if index[:-1] == self.targets[:-1]:
-                    return moved.get(text_of(node.value))
+            if isinstance(node, ast.Assign) and key_of(node.targets[0]) == index[-1]:
+                if list(index[:-1]) == others:
+                    distance = offset_of(node.value, {last: 0})
+                    return distance if distance in (1, 2) else None
         return None
 
 
@@ -165,7 +172,8 @@ class _Removal:
         """Let a loop that adds to elements set them if it uses them first."""
         place, names = self.first_use(site)
         node, between = site.block[place], site.block[site.place : place + 1]
-        nest, test, outer = nest_of(node), None, ()
+        outer: list[str] = []
+        nest, test = nest_of(node), None
         if nest is None:
             nest, test, outer = guarded_nest_of(node)
         if nest is None or replace(site, names=names).uses(node) > 1:
@@ -174,21 +182,24 @@ class _Removal:
         is_whole = own == whole
         if not is_whole and (len(own) != 1 or len(whole) != 1 or test is not None):
             return False
-        if set(assigned(between)) & {*site.shape} or any(map(may_leave, between)):
+        extents = {name for extent in site.shape for name in used(extent)}
+        if set(assigned(between)) & extents or any(map(may_leave, between)):
             return False
         for at, inner in enumerate(nest.body):
             is_sum = isinstance(inner, ast.AugAssign) and isinstance(inner.op, ast.Add)
             if is_sum and index_of(inner.target, site.array) == nest.targets:
-                text = f"{text_of(inner.target)} = {text_of(inner.value)}"
-                nest.body[at] = ast.parse(text).body[0]
+                nest.body[at : at + 1] = quoted_block("x = y", x=inner.target, y=inner.value)
                 if test is not None:
-                    part = f"{site.array}[{', '.join(outer)}]" if outer else site.array
-                    test.orelse += ast.parse(f"runtime.clear({part})").body
+                    index = [name(target) for target in outer]
+                    part: ast.expr = name(site.array)
+                    if index:
+                        part = item(part, tuple_of(index) if len(index) > 1 else index[0])
+                    test.orelse += quoted_block("runtime.clear(x)", x=part)
                 if not is_whole:
-                    rest = f"runtime.clear_from({site.array}, {nest.extents[0]})"
-                    site.block[place:place] = ast.parse(rest).body
-                maker = text_of(site.call.func).replace("zeros", "empty")
-                site.call.func = ast.parse(maker, mode="eval").body
+                    (extent,) = nest.extents
+                    rest = quoted_block("runtime.clear_from(x, n)", x=site.array, n=extent)
+                    site.block[place:place] = rest
+                site.call.func = qualified(_WITHOUT_ZEROS[text_of(site.call.func)])
                 return True
         return False
 
@@ -241,7 +252,7 @@ class _Removal:
         first = nest.first(zero)
         if first is None or elements.count(zero) != site.uses(node):
             return False
-        if not all(_is_constant(index) and int(index[-1]) < first for index in read):
+        if not all(_is_constant(index) and _number(index[-1]) < first for index in read):
             return False
         nest.body[uses[-1]] = ast.Pass()
         return True
@@ -253,7 +264,7 @@ def nest_of(node: ast.stmt) -> Nest | None:
     return _nest(targets, extents, body, body)
 
 
-def guarded_nest_of(node: ast.stmt) -> tuple[Nest | None, ast.If | None, Index]:
+def guarded_nest_of(node: ast.stmt) -> tuple[Nest | None, ast.If | None, list[str]]:
     """Return loops of which the inner ones run if a cotangent matters.
 
     Also return the statement with this test, and the targets of the loops around it.
@@ -261,21 +272,27 @@ def guarded_nest_of(node: ast.stmt) -> tuple[Nest | None, ast.If | None, Index]:
     targets, extents, body = _loops([node])
     last = body[-1]
     if not isinstance(last, ast.If) or not isinstance(last.test, ast.Call):
-        return None, None, ()
-    if not all(text_of(other).startswith("runtime.clear(") for other in last.orelse):
-        return None, None, ()
+        return None, None, []
+    if not all(map(_clears, last.orelse)):
+        return None, None, []
     if text_of(last.test.func) != MATTERS or any(map(blocks_of, body[:-1])):
-        return None, None, ()
+        return None, None, []
     inner_targets, inner_extents, inner = _loops(last.body)
     own = [*body[:-1], *inner]
     nest = _nest([*targets, *inner_targets], [*extents, *inner_extents], inner, own)
-    return (nest, last, tuple(targets)) if inner_targets else (None, None, ())
+    return (nest, last, targets) if inner_targets else (None, None, [])
 
 
-def _loops(body: list[ast.stmt]) -> tuple[list[str], list[str], list[ast.stmt]]:
+def _clears(node: ast.stmt) -> bool:
+    """Whether a statement sets all elements of an array to 0."""
+    call = node.value if isinstance(node, ast.Expr) else None
+    return isinstance(call, ast.Call) and text_of(call.func) == "runtime.clear"
+
+
+def _loops(body: list[ast.stmt]) -> tuple[list[str], list[ast.expr], list[ast.stmt]]:
     """Return the targets and extents of loops that contain nothing else, and what is in them."""
     targets: list[str] = []
-    extents: list[str] = []
+    extents: list[ast.expr] = []
     while len(body) == 1 and isinstance(body[0], ast.For):
         loop = body[0]
         extent = extent_of(loop.iter)
@@ -288,27 +305,31 @@ def _loops(body: list[ast.stmt]) -> tuple[list[str], list[str], list[ast.stmt]]:
 
 
 def _nest(
-    targets: list[str], extents: list[str], body: list[ast.stmt], own: list[ast.stmt]
+    targets: list[str], extents: list[ast.expr], body: list[ast.stmt], own: list[ast.stmt]
 ) -> Nest | None:
     """Return loops, None if the statements `own` inside of them are not simple."""
     if not targets or set(targets) & set(assigned(own)) or any(map(blocks_of, body)):
         return None
     if any(map(may_leave, own)):
         return None
-    return Nest(tuple(targets), tuple(extents), body)
+    return Nest(tuple(targets), extents, body)
 
 
-def extent_of(node: ast.expr) -> str | None:
+def extent_of(node: ast.expr) -> ast.expr | None:
     """Return the extent that a range goes through, upwards or downwards; None for others."""
     if not isinstance(node, ast.Call) or text_of(node.func) != "range":
         return None
-    arguments = list(map(text_of, node.args))
-    if len(arguments) == 3 and arguments[1:] == ["-1", "-1"]:
-        if arguments[0].isdigit():
-            return str(int(arguments[0]) + 1)
-        extent = arguments[0].removesuffix(" - 1")
-        return extent if extent != arguments[0] and extent.isidentifier() else None
-    return arguments[-1] if arguments[:-1] in ([], ["0"]) else None
+    first, *others = node.args
+    if [integer(bound) for bound in others] == [-1, -1]:
+        if (last := integer(first)) is not None:
+            return ast.Constant(last + 1) if last >= 0 else None
+        is_last = isinstance(first, ast.BinOp) and isinstance(first.op, ast.Sub)
+        if is_last and isinstance(first.left, ast.Name) and is_number(first.right, 1):
+            return first.left
+        return None
+    if not others:
+        return first
+    return others[0] if len(others) == 1 and is_number(first, 0) else None
 
 
 def index_of(node: ast.expr, array: str) -> Index | None:
@@ -318,16 +339,21 @@ def index_of(node: ast.expr, array: str) -> Index | None:
     parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     if any(isinstance(part, ast.Slice) for part in parts):
         return None
-    return tuple(map(text_of, parts))
+    return tuple(map(key_of, parts))
 
 
 def _zero(node: ast.stmt, array: str) -> Index | None:
     """Return the indices of the element that a statement sets to 0, None for others."""
-    if not isinstance(node, ast.Assign) or text_of(node.value) != "0.0":
+    if not isinstance(node, ast.Assign) or key_of(node.value) != (float, 0.0):
         return None
     return index_of(node.targets[0], array)
 
 
 def _is_constant(index: Index) -> bool:
     """Whether an element has an index of non-negative integers."""
-    return all(part.isdigit() for part in index)
+    return all(_number(part) >= 0 for part in index)
+
+
+def _number(part: Hashable) -> int:
+    """Return a part of an index that is a constant, -1 for others."""
+    return part[1] if isinstance(part, tuple) and part[0] is int else -1

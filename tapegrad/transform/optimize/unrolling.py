@@ -9,8 +9,10 @@ from dataclasses import replace
 
 from tapegrad.transform.frontend.liveness import assigned, live_after, used
 from tapegrad.transform.independence.sums import needed
+from tapegrad.transform.nodes import integer
 from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.syntax import subtree, text_of
+from tapegrad.transform.trees import complete
 
 MOST_TRIPS = 4
 MOST_STATEMENTS = 40
@@ -56,10 +58,8 @@ def _trips(node: ast.For) -> range | None:
     call = node.iter
     if not isinstance(call, ast.Call) or text_of(call.func) != "range":
         return None
-    try:
-        return range(*map(int, map(text_of, call.args)))
-    except ValueError:
-        return None
+    bounds = [value for argument in call.args if (value := integer(argument)) is not None]
+    return range(*bounds) if len(bounds) == len(call.args) else None
 
 
 def _unroll(
@@ -104,7 +104,7 @@ class _Replaced(ast.NodeTransformer):
 
     def __init__(self, name: str, number: int, names: dict[str, str]) -> None:
         self.name = name
-        self.number = ast.parse(str(number), mode="eval").body
+        self.number = complete(ast.Constant(number))
         self.names = names
 
     def visit_Name(self, node: ast.Name) -> ast.expr:

@@ -24,6 +24,7 @@ from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.syntax import subtree, text_of
+from tapegrad.transform.trees import quoted, quoted_block
 
 PRODUCT = "runtime.product"
 EXTREMES = "arrays.max_vjp_x"  # adds to the cotangents of those elements that are the extreme
@@ -161,8 +162,7 @@ def _skip_unread(body: list[ast.stmt], function: Function, gathered: set[str]) -
         if isinstance(node, ast.For) and id(node) not in function.blocked:
             element = _depends_on_element(node, gathered, function.facts)
             if element is not None and not live_after[id(node)] & set(assigned([node])):
-                test = ast.parse(f"{MATTERS}({text_of(element)})", mode="eval").body
-                body[place] = ast.If(test, [node], [])
+                body[place] = ast.If(matters(element), [node], [])
                 found = True
     return found
 
@@ -280,9 +280,13 @@ class _Skipping:
         """Return the branch that stands for some statements; the names that they assign vanish."""
         inside = sum((names_read(node) for node in run), Counter[str]())
         outside = [n for n in sorted(vanishing) if self.reads[n] > inside[n]]
-        zeros = ast.parse("\n".join(f"{n} = 0.0" for n in outside)).body
-        test = ast.parse(f"{MATTERS}({name})", mode="eval").body
-        return ast.If(test, run, zeros)
+        zeros = [zero for n in outside for zero in quoted_block("x = 0.0", x=n)]
+        return ast.If(matters(name), run, zeros)
+
+
+def matters(cotangent: ast.expr | str) -> ast.expr:
+    """Return the test whether a cotangent may change others."""
+    return quoted("matters(x)", matters=MATTERS, x=cotangent)
 
 
 def names_read(node: ast.AST) -> Counter[str]:
