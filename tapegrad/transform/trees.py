@@ -21,6 +21,7 @@ from typing import Any
 _TARGETS: dict[type[ast.AST], tuple[str, ...]] = {
     ast.Assign: ("targets",), ast.AugAssign: ("target",), ast.AnnAssign: ("target",),
     ast.For: ("target",), ast.comprehension: ("target",), ast.NamedExpr: ("target",),
+    ast.Delete: ("targets",), ast.withitem: ("optional_vars",),
 }  # fmt: skip
 _PATTERNS = (ast.Tuple, ast.List, ast.Starred)
 _NO_PARTS: Mapping[str, Any] = {}
@@ -60,14 +61,15 @@ def complete(
     passed = context if kind in _PATTERNS else ast.Load
     for field in node._fields:
         part = getattr(node, field, None)
-        own = ast.Store if field in targets else passed
+        own = passed
+        if field in targets:
+            own = ast.Del if kind is ast.Delete else ast.Store
         if isinstance(part, ast.expr_context):
             part = context()
         elif isinstance(part, ast.AST):
             part = complete(part, own, parts)
         elif isinstance(part, list):
-            items = _spliced(part, parts) if parts else part
-            part = [complete(i, own, parts) if isinstance(i, ast.AST) else i for i in items]
+            part = _completed(part, own, parts)
         setattr(made, field, part)
     return made
 
@@ -111,8 +113,7 @@ def quoted_block(template: str, **parts: Part) -> list[ast.stmt]:
     **parts
         What takes the places of names in it.
     """
-    statements = _spliced(_template(template), parts)
-    return [complete(statement, parts=parts) for statement in statements]
+    return _completed(_template(template), ast.Load, parts)
 
 
 @functools.cache
@@ -120,17 +121,19 @@ def _template(text: str) -> list[ast.stmt]:
     return ast.parse(text).body
 
 
-def _spliced(items: list[Any], parts: Mapping[str, Any]) -> list[Any]:
-    """Return items with those of lists in place of the names of the lists."""
+def _completed(
+    items: list[Any], context: type[ast.expr_context], parts: Mapping[str, Any]
+) -> list[Any]:
+    """Return copies of statements or expressions, with those of lists in place of their names."""
     found: list[Any] = []
     for item in items:
         name = item.value if isinstance(item, (ast.Expr, ast.Starred)) else None
         value = parts.get(name.id) if isinstance(name, ast.Name) else None
         if isinstance(value, (list, tuple)):
             is_block = isinstance(item, ast.Expr)
-            found += value if is_block else map(_expression, value)
+            found += [complete(v if is_block else _expression(v), context) for v in value]
         else:
-            found.append(item)
+            found.append(complete(item, context, parts) if isinstance(item, ast.AST) else item)
     return found
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tapegrad.transform.frontend.liveness import used
-from tapegrad.transform.generated import Generated, copy_with, parsed_function
+from tapegrad.transform.generated import Generated, copy_with
 from tapegrad.transform.independence.plan import Plan, Surroundings, index_of, plan_of
 from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.independence.uses import (
@@ -153,10 +153,10 @@ class Module:
         stem = f"{function.name}_{index_of(plan.loop)}"
         names = [self.fresh(f"{stem}_{role}") for role in ("worker", "guarded", "workers")]
         code = LoopCode(plan, names, self._tape_of(function, plan))
-        self._add(parsed_function(code.worker()), function, {})
-        self._add(parsed_function(code.guarded()), function, {})
-        self._add(parsed_function(code.driver()), function, OPTIONS)
-        return ast.parse(code.call()).body
+        self._add(code.worker(), function, {})
+        self._add(code.guarded(), function, {})
+        self._add(code.driver(), function, OPTIONS)
+        return code.call()
 
     def _add(self, tree: ast.FunctionDef, function: Generated, options: dict[str, Any]) -> None:
         """Add a function that was made from another one."""
