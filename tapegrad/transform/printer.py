@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import TypeGuard
 
+from tapegrad.transform.syntax import callee_of
 from tapegrad.transform.trees import complete
 
 UNDEFINED = "undefined"  # printed for a value that is undefined on some path
@@ -26,8 +27,4 @@ def show_number(value: float) -> str:
 
 def is_parallel(node: ast.AST) -> TypeGuard[ast.For]:
     """Whether a node of generated code is a parallel loop."""
-    return (
-        isinstance(node, ast.For)
-        and isinstance(node.iter, ast.Call)
-        and ast.unparse(node.iter.func) == PARALLEL
-    )
+    return isinstance(node, ast.For) and callee_of(node.iter) == PARALLEL

@@ -68,6 +68,17 @@ def text_of(node: ast.AST) -> str:
     return ast.unparse(node)
 
 
+def callee_of(node: ast.AST | None) -> str:
+    """Return the name of the function that a node calls, with its module; "" for other nodes."""
+    if not isinstance(node, ast.Call):
+        return ""
+    parts, found = [], node.func
+    while isinstance(found, ast.Attribute):
+        parts.append(found.attr)
+        found = found.value
+    return ".".join([found.id, *reversed(parts)]) if isinstance(found, ast.Name) else ""
+
+
 def key_of(node: Any) -> Hashable:
     """Return a value that is equal for equal code."""
     kind = type(node)

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from tapegrad.transform import facts
 from tapegrad.transform.generated import Generated
-from tapegrad.transform.syntax import subtree, text_of
+from tapegrad.transform.syntax import callee_of, subtree, text_of
 
 _NEW = tuple(f"np.{name}" for name in facts.MADE & facts.OF_SHAPES)
 _PAIR = ["value", "dots"]
@@ -71,7 +71,7 @@ def _remove_value(function: ast.FunctionDef) -> None:
 def _only_writes(node: ast.stmt) -> str:
     """Return the array that a statement makes or writes without any other effect, or ""."""
     if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-        is_new = isinstance(node.value, ast.Call) and text_of(node.value.func) in _NEW
+        is_new = callee_of(node.value) in _NEW
         return node.targets[0].id if is_new else ""
     if isinstance(node, (ast.Assign, ast.AugAssign)):
         target = node.targets[0] if isinstance(node, ast.Assign) else node.target

@@ -19,7 +19,7 @@ from tapegrad.transform.codegen.forward import Forward
 from tapegrad.transform.errors import SingleDirectionError
 from tapegrad.transform.generated import Generated
 from tapegrad.transform.ir import take
-from tapegrad.transform.syntax import subtree, text_of
+from tapegrad.transform.syntax import callee_of, subtree
 
 Names = dict[str, list[str]]
 """The names of a tangent in all directions, by its name in code with one direction."""
@@ -186,7 +186,7 @@ class _Writer:
                 targets, values = map(list, zip(*made, strict=True))
                 yield ast.Assign([ast.Tuple(targets, ast.Store())], ast.Tuple(values, ast.Load()))
                 return
-            on_tape = isinstance(value, ast.Call) and text_of(value.func) in ON_TAPE
+            on_tape = callee_of(value) in ON_TAPE
             if not on_tape and not all(map(self.is_tangent, subtree(target))):
                 yield self.call_of_both(target, value)
                 return

@@ -29,7 +29,7 @@ from tapegrad.transform.independence.uses import (
 )
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.nodes import integer
-from tapegrad.transform.syntax import subtree, text_of
+from tapegrad.transform.syntax import callee_of, subtree, text_of
 
 MOST_NEIGHBOURS = 8  # the largest distance of neighbours for which there are no copies
 
@@ -153,7 +153,7 @@ def parts_of_tape(function: ast.FunctionDef) -> set[str]:
     return {
         name
         for node in subtree(function)
-        if isinstance(node, ast.Assign) and text_of(node.value).startswith("runtime.row(")
+        if isinstance(node, ast.Assign) and callee_of(node.value) == "runtime.row"
         for name in assigned([node])
     }
 

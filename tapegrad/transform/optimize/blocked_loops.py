@@ -15,7 +15,7 @@ from tapegrad.transform.optimize.function import BlockedLoop, Function
 from tapegrad.transform.optimize.iteration import Iteration
 from tapegrad.transform.optimize.loop_code import LoopCode
 from tapegrad.transform.optimize.sharing import Sharing
-from tapegrad.transform.syntax import subtree, text_of
+from tapegrad.transform.syntax import callee_of, subtree
 from tapegrad.transform.trees import quoted_block
 
 
@@ -111,7 +111,7 @@ def _outermost(loops: list[ast.stmt], names: set[str]) -> ast.stmt:
 
 
 def _is_range(node: ast.expr) -> bool:
-    if not isinstance(node, ast.Call) or text_of(node.func) != "range":
+    if not isinstance(node, ast.Call) or callee_of(node) != "range":
         return False
     bounds = [part.value for part in node.args if isinstance(part, ast.Constant)]
     if len(bounds) < len(node.args):

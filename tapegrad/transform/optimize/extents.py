@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.nodes import integer, is_number
-from tapegrad.transform.syntax import key_of, subtree, text_of
+from tapegrad.transform.syntax import callee_of, key_of, subtree, text_of
 from tapegrad.transform.trees import quoted
 
 _Extent = tuple[str, int]  # an array, and one of its axes
@@ -53,7 +53,7 @@ class Extents:
             return values.get(node.id, node) if isinstance(node, ast.Name) else node
 
         for name, value in values.items():
-            if isinstance(value, ast.Call) and text_of(value.func) == "max":  # of a loop
+            if callee_of(value) == "max":  # of a loop
                 value = value.args[0] if is_number(value.args[-1], 0) else value
             found = named(value)
             if isinstance(found, ast.Subscript):

@@ -29,7 +29,7 @@ from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.nodes import integer, is_number, opposite
 from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.optimize.zeros import is_cotangent, is_pure, names_read, vanishes
-from tapegrad.transform.syntax import key_of, text_of
+from tapegrad.transform.syntax import callee_of, key_of, text_of
 from tapegrad.transform.trees import quoted, quoted_block
 
 _ZERO, _ONE = ast.Constant(0.0), ast.Constant(1.0)
@@ -67,7 +67,7 @@ def _guarded(guard: ast.If) -> ast.For | None:
         return None
     last = loop.body[-1]
     is_left = isinstance(last, ast.If) and isinstance(last.body[0], ast.Break)
-    return loop if is_left and text_of(guard.test.func) == MATTERS else None
+    return loop if is_left and callee_of(guard.test) == MATTERS else None
 
 
 def _is_reverse(forward: ast.For, reverse: ast.For) -> bool:
@@ -77,7 +77,7 @@ def _is_reverse(forward: ast.For, reverse: ast.For) -> bool:
     over, back = forward.iter, reverse.iter
     if not isinstance(over, ast.Call) or not isinstance(back, ast.Call):
         return False
-    if text_of(over.func) != "range" or text_of(back.func) != "range":
+    if callee_of(over) != "range" or callee_of(back) != "range":
         return False
     start, stop, step = range_of(over)
     low = integer(start)
@@ -234,7 +234,7 @@ class _Passing:
 
     def skip(self, node: ast.If) -> bool:
         """Follow a branch that is skipped if a cotangent is 0."""
-        if not isinstance(node.test, ast.Call) or text_of(node.test.func) != MATTERS:
+        if not isinstance(node.test, ast.Call) or callee_of(node.test) != MATTERS:
             return False
         inside = set(assigned([*node.body, *node.orelse]))
         self.vanishing |= {name for name in inside if is_cotangent(ast.Name(name), self.facts)}

@@ -27,7 +27,7 @@ from tapegrad.transform.kinds import is_array
 from tapegrad.transform.nodes import is_number, item, tuple_of
 from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.optimize.making import MAKERS, is_plain_array
-from tapegrad.transform.syntax import key_of, subtree, text_of
+from tapegrad.transform.syntax import callee_of, key_of, subtree
 from tapegrad.transform.trees import quoted, quoted_block
 from tapegrad.transform.verifier.memory import SHAPE
 
@@ -127,7 +127,7 @@ def _range(loop: ast.stmt) -> ast.expr | None:
     """Return how often a loop over 0, 1, 2, ... runs: a name or a number."""
     if not isinstance(loop, ast.For) or loop.orelse or not isinstance(loop.iter, ast.Call):
         return None
-    is_plain = text_of(loop.iter.func) == "range" and len(loop.iter.args) == 1
+    is_plain = callee_of(loop.iter) == "range" and len(loop.iter.args) == 1
     stop = loop.iter.args[0] if is_plain else None
     return stop if isinstance(stop, (ast.Name, ast.Constant)) else None
 
@@ -185,7 +185,7 @@ def _is_new(before: list[ast.stmt], array: str) -> bool:
     for node in reversed(before):
         if array in assigned([node]):
             value = node.value if isinstance(node, ast.Assign) else None
-            return isinstance(value, ast.Call) and text_of(value.func) in MAKERS
+            return callee_of(value) in MAKERS
         if _shares(node, array):
             return False
     return False

@@ -32,7 +32,7 @@ from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.optimize.holding import Flow
 from tapegrad.transform.optimize.making import is_plain_array, made
 from tapegrad.transform.printer import is_parallel
-from tapegrad.transform.syntax import may_leave, subtree, text_of
+from tapegrad.transform.syntax import callee_of, may_leave, subtree, text_of
 from tapegrad.transform.trees import quoted, quoted_block
 from tapegrad.transform.verifier.code import leaves
 
@@ -139,7 +139,7 @@ class _Places:
 def _make_late(site: _Site) -> None:
     """Move a statement that makes an array to its first use: others may have its place before."""
     maker, block = site.statement, site.block
-    if not isinstance(maker.value, ast.Call) or text_of(maker.value.func) not in _WITHOUT_DATA:
+    if not isinstance(maker.value, ast.Call) or callee_of(maker.value) not in _WITHOUT_DATA:
         return
     start = end = next(k for k, node in enumerate(block) if node is maker)
     shape = used(maker.value)

@@ -24,7 +24,7 @@ from tapegrad.transform.optimize.elements import may_raise_error
 from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.optimize.making import MAKERS
 from tapegrad.transform.optimize.sharing import Sharing
-from tapegrad.transform.syntax import key_of, subtree, text_of
+from tapegrad.transform.syntax import callee_of, key_of, subtree, text_of
 from tapegrad.transform.trees import quoted
 
 Key = tuple[str, frozenset[str]]  # what forward and reverse loops have in common
@@ -116,7 +116,7 @@ def _row_of(node: ast.stmt) -> tuple[str, str] | None:
     if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
         return None
     call = node.value
-    if isinstance(call, ast.Call) and text_of(call.func) == "runtime.row":
+    if callee_of(call) == "runtime.row":
         length = call.args[2]
         return (node.targets[0].id, length.id) if isinstance(length, ast.Name) else None
     return None
@@ -196,7 +196,7 @@ def _is_new(name: str, array: str, rows: Rows) -> bool:
     for node in reversed(rows.block[: rows.loop]):
         names = assigned([node])
         if isinstance(node, ast.Assign) and text_of(node.targets[0]) == name:
-            return isinstance(node.value, ast.Call) and text_of(node.value.func) in MAKERS
+            return callee_of(node.value) in MAKERS
         if name in names or array in names:
             break
     return False

@@ -24,7 +24,7 @@ from tapegrad.transform.optimize.extents import Extents
 from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.optimize.making import is_plain_array
 from tapegrad.transform.optimize.unread_zeros import Nest, index_of, nest_of
-from tapegrad.transform.syntax import subtree, text_of
+from tapegrad.transform.syntax import callee_of, subtree, text_of
 
 
 def keep_rows_in_gradients(function: Function) -> bool:
@@ -114,7 +114,7 @@ class _Sharing:
             return False
         for _, node in makers:
             call = node.value
-            if not isinstance(call, ast.Call) or text_of(call.func) != "runtime.row":
+            if not isinstance(call, ast.Call) or callee_of(call) != "runtime.row":
                 return False
             if self.extents.known([call.args[2]]) != self.extents.known(extents):
                 return False

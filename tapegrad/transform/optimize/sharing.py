@@ -6,13 +6,13 @@ import ast
 
 from tapegrad.transform import facts
 from tapegrad.transform.frontend.liveness import assigned
-from tapegrad.transform.syntax import subtree, text_of
+from tapegrad.transform.syntax import callee_of, subtree, text_of
 from tapegrad.transform.verifier.code import paired
 
 _NEW = frozenset(f"np.{name}" for name in facts.MADE)
 # parts of the tape, which is no array of the user
-_KEPT = ("runtime.pop_elements(", "runtime.pop_owned_elements(")
-_PARTS = ("runtime.owned_row(", "runtime.row(", *_KEPT)
+_KEPT = ("runtime.pop_elements", "runtime.pop_owned_elements")
+_PARTS = ("runtime.owned_row", "runtime.row", *_KEPT)
 _PARAMETERS, _ANYTHING = "parameters", "anything"
 
 
@@ -31,16 +31,14 @@ class Sharing:
         for target, value in pairs:
             if isinstance(target, ast.Name):
                 made.setdefault(target.id, []).append(value)
-            elif text_of(value).startswith(_KEPT) and isinstance(target, ast.Tuple):
+            elif callee_of(value) in _KEPT and isinstance(target, ast.Tuple):
                 array, _ = target.elts
                 assert isinstance(array, ast.Name)
                 made.setdefault(array.id, []).append(value)
             else:
                 for name in assigned([ast.Assign([target], value)]):
                     made.setdefault(name, []).append(ast.Constant(None))
-        self._rows = {
-            name for name, values in made.items() if text_of(values[0]).startswith(_PARTS)
-        }
+        self._rows = {name for name, values in made.items() if callee_of(values[0]) in _PARTS}
         for name in made:  # so far
             self._origins.setdefault(name, set())
         is_changed = True

@@ -28,7 +28,7 @@ from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.optimize.making import is_plain_array
 from tapegrad.transform.optimize.unread_zeros import extent_of
 from tapegrad.transform.optimize.zeros import EXTREMES, is_pure, matters, names_read, vanishes
-from tapegrad.transform.syntax import key_of, subtree, text_of
+from tapegrad.transform.syntax import callee_of, key_of, subtree, text_of
 from tapegrad.transform.trees import quoted, quoted_block
 
 _JUMPS = (ast.Break, ast.Continue, ast.Return, ast.Raise)
@@ -123,7 +123,7 @@ def _added_to(node: ast.stmt) -> tuple[str, str | None] | None:
         if isinstance(array, ast.Name) and isinstance(index, ast.Name):
             return array.id, index.id
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-        if text_of(node.value.func) == EXTREMES:
+        if callee_of(node.value) == EXTREMES:
             return text_of(node.value.args[1]), None
     return None
 

@@ -18,7 +18,7 @@ from tapegrad.transform.nodes import tuple_of
 from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.optimize.making import is_plain_array, made
 from tapegrad.transform.printer import is_parallel
-from tapegrad.transform.syntax import subtree, text_of
+from tapegrad.transform.syntax import callee_of, subtree, text_of
 from tapegrad.transform.trees import quoted_block
 
 MOST_ELEMENTS = 16
@@ -31,7 +31,7 @@ def write_extents(function: Function) -> bool:
     """Write constant extents as numbers where arrays are made, and in ranges."""
     numbers = _Numbers(function.facts)
     for node in subtree(function.tree):
-        if isinstance(node, ast.Call) and text_of(node.func) in _SIZED:
+        if callee_of(node) in _SIZED:
             node.args = [numbers.visit(argument) for argument in node.args]
     return numbers.found
 

@@ -32,7 +32,7 @@ from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.optimize.holding import Flow
 from tapegrad.transform.optimize.making import MAKERS, is_plain_array
 from tapegrad.transform.optimize.rows import Rows, drop_rows, loops_with_rows
-from tapegrad.transform.syntax import subtree, text_of
+from tapegrad.transform.syntax import callee_of, subtree, text_of
 from tapegrad.transform.trees import complete
 from tapegrad.transform.verifier.memory import SHAPE, added_to
 
@@ -128,7 +128,7 @@ class _Search:
         if len(makers) != 1 or not isinstance(call := makers[0].value, ast.Call):
             return False
         return (
-            text_of(call.func) in MAKERS
+            callee_of(call) in MAKERS
             and self.flow.reached([array]) == {array}
             and self.is_only_read(array)
         )

@@ -29,7 +29,7 @@ from tapegrad.transform.kinds import is_array
 from tapegrad.transform.nodes import integer, is_number, item, tuple_of
 from tapegrad.transform.optimize.extents import Extents
 from tapegrad.transform.optimize.function import Function
-from tapegrad.transform.syntax import key_of, may_leave, subtree, text_of
+from tapegrad.transform.syntax import callee_of, key_of, may_leave, subtree, text_of
 from tapegrad.transform.trees import qualified, quoted_block
 from tapegrad.transform.verifier.memory import SHAPE
 
@@ -275,7 +275,7 @@ def guarded_nest_of(node: ast.stmt) -> tuple[Nest | None, ast.If | None, list[st
         return None, None, []
     if not all(map(_clears, last.orelse)):
         return None, None, []
-    if text_of(last.test.func) != MATTERS or any(map(blocks_of, body[:-1])):
+    if callee_of(last.test) != MATTERS or any(map(blocks_of, body[:-1])):
         return None, None, []
     inner_targets, inner_extents, inner = _loops(last.body)
     own = [*body[:-1], *inner]
@@ -286,7 +286,7 @@ def guarded_nest_of(node: ast.stmt) -> tuple[Nest | None, ast.If | None, list[st
 def _clears(node: ast.stmt) -> bool:
     """Whether a statement sets all elements of an array to 0."""
     call = node.value if isinstance(node, ast.Expr) else None
-    return isinstance(call, ast.Call) and text_of(call.func) == "runtime.clear"
+    return callee_of(call) == "runtime.clear"
 
 
 def _loops(body: list[ast.stmt]) -> tuple[list[str], list[ast.expr], list[ast.stmt]]:
@@ -317,7 +317,7 @@ def _nest(
 
 def extent_of(node: ast.expr) -> ast.expr | None:
     """Return the extent that a range goes through, upwards or downwards; None for others."""
-    if not isinstance(node, ast.Call) or text_of(node.func) != "range":
+    if not isinstance(node, ast.Call) or callee_of(node) != "range":
         return None
     first, *others = node.args
     if [integer(bound) for bound in others] == [-1, -1]:

@@ -11,7 +11,7 @@ from tapegrad.transform.frontend.liveness import assigned, live_after, used
 from tapegrad.transform.independence.sums import needed
 from tapegrad.transform.nodes import integer
 from tapegrad.transform.optimize.function import Function
-from tapegrad.transform.syntax import subtree, text_of
+from tapegrad.transform.syntax import callee_of, subtree
 from tapegrad.transform.trees import complete
 
 MOST_TRIPS = 4
@@ -56,7 +56,7 @@ def _is_short(node: ast.stmt) -> bool:
 def _trips(node: ast.For) -> range | None:
     """Return the constant range of a loop, None if it has none."""
     call = node.iter
-    if not isinstance(call, ast.Call) or text_of(call.func) != "range":
+    if not isinstance(call, ast.Call) or callee_of(call) != "range":
         return None
     bounds = [value for argument in call.args if (value := integer(argument)) is not None]
     return range(*bounds) if len(bounds) == len(call.args) else None

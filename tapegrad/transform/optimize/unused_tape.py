@@ -10,7 +10,7 @@ import ast
 
 from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.optimize.function import Function
-from tapegrad.transform.syntax import subtree, text_of
+from tapegrad.transform.syntax import callee_of, subtree, text_of
 
 
 def drop_unused_tape(function: Function) -> bool:
@@ -40,7 +40,7 @@ def _is_care(node: ast.stmt) -> bool:
 
 def _is_call(node: ast.stmt, function: str) -> bool:
     call = node.value if isinstance(node, (ast.Assign, ast.Expr)) else None
-    return isinstance(call, ast.Call) and text_of(call.func) == function
+    return callee_of(call) == function
 
 
 def _count(tree: ast.AST, name: str) -> int:

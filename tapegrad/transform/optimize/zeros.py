@@ -23,7 +23,7 @@ from tapegrad.transform.frontend.source import MATTERS
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.optimize.function import Function
-from tapegrad.transform.syntax import subtree, text_of
+from tapegrad.transform.syntax import callee_of, subtree, text_of
 from tapegrad.transform.trees import quoted, quoted_block
 
 PRODUCT = "runtime.product"
@@ -58,7 +58,7 @@ class _Selections(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
-        if text_of(node.func) == PRODUCT:
+        if callee_of(node) == PRODUCT:
             return self.selection(*node.args) or node
         return node
 
@@ -115,12 +115,7 @@ def _end_early(body: list[ast.stmt], blocked: Collection[int]) -> bool:
 def _depends_on_one(loop: ast.For) -> bool:
     """Whether every iteration does nothing if one cotangent is 0."""
     (guard,) = loop.body if len(loop.body) == 1 else (None,)
-    return (
-        isinstance(guard, ast.If)
-        and not guard.orelse
-        and isinstance(guard.test, ast.Call)
-        and text_of(guard.test.func) == MATTERS
-    )
+    return isinstance(guard, ast.If) and not guard.orelse and callee_of(guard.test) == MATTERS
 
 
 def skip_unread(function: Function) -> bool:
@@ -148,7 +143,7 @@ def _gathered(tree: ast.FunctionDef) -> set[str]:
         if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Subscript):
             if names_read(node.target.slice).keys() & data:
                 found.add(text_of(node.target.value))
-        elif isinstance(node, ast.Call) and text_of(node.func) == EXTREMES:
+        elif callee_of(node) == EXTREMES:
             found.add(text_of(node.args[1]))
     return found
 
@@ -313,5 +308,5 @@ def vanishes(node: ast.expr, vanishing: Collection[str]) -> bool:
         return isinstance(node.op, ast.Mult) and (left or right)
     if isinstance(node, ast.IfExp):
         return vanishes(node.body, vanishing) and vanishes(node.orelse, vanishing)
-    is_product = isinstance(node, ast.Call) and text_of(node.func) == PRODUCT
+    is_product = callee_of(node) == PRODUCT
     return is_product and vanishes(node.args[0], vanishing)
