@@ -16,12 +16,14 @@ from tapegrad.transform.optimize.function import Function
 
 
 def leave_out_zeros(function: Function) -> bool:
-    """Leave out additions of and to numbers that are 0; return whether there are any in branches.
+    """Leave out additions of and to numbers that are 0; return whether there are any.
 
-    Loops that run in blocks stay as they are.
+    Loops that run in blocks stay as they are. Only what is left out in branches makes the function
+    faster.
     """
     pass_ = _Additions(function.blocked)
     pass_.block(function.tree.body, set())
+    function.is_faster |= pass_.is_faster
     return pass_.found
 
 
@@ -31,7 +33,7 @@ class _Additions:
     def __init__(self, replaced: Collection[int]) -> None:
         self.replaced = replaced
         self.branches = self.loops = 0  # around a block
-        self.found = False
+        self.found = self.is_faster = False
 
     def block(self, body: list[ast.stmt], zeros: set[str]) -> set[str]:
         """Change a block, before which some names are 0; return those that are 0 after it."""
@@ -49,7 +51,7 @@ class _Additions:
                     else:
                         node.body.append(added)
                         then = then - set(assigned([added]))
-                    self.found = True
+                    self.found = self.is_faster = True
                 zeros = then & orelse
             elif isinstance(node, (ast.For, ast.While)):
                 zeros = zeros - set(assigned([node]))
@@ -60,7 +62,8 @@ class _Additions:
             elif (name := _added_to(node)) in zeros and (self.branches or self.loops):
                 assert isinstance(node, ast.AugAssign)
                 body[place] = _assignment(node)
-                self.found |= self.branches > 0
+                self.found = True
+                self.is_faster |= self.branches > 0
                 zeros = zeros - {name}
             else:
                 zeros = zeros - set(assigned([node]))

@@ -9,15 +9,17 @@ function.
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from typing import Any
 
 from numba.core import types
 
 from tapegrad.transform.generated import Facts
+from tapegrad.transform.nodes import attribute
 from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.optimize.making import is_plain_array
 from tapegrad.transform.syntax import subtree, text_of
-from tapegrad.transform.trees import qualified, quoted
+from tapegrad.transform.trees import qualified
 
 # derivatives of products: what computes them, and the order of the arguments there
 _PRODUCTS = {
@@ -32,28 +34,33 @@ _PRODUCTS = {
 }
 _OF_INTEGERS = {"max": "runtime.larger", "min": "runtime.smaller"}
 _OF_SHAPES = {"np.empty": "runtime.empty", "np.zeros": "runtime.zeros"}
-_OF_ARRAYS = {
-    "np.empty_like": "runtime.empty(x.shape)",
-    "np.zeros_like": "runtime.zeros(x.shape)",
-    "np.max": "runtime.maximum(x)",
-    "np.min": "runtime.minimum(x)",
-}
+_OF_ARRAYS = {"np.max": "runtime.maximum", "np.min": "runtime.minimum"}
+_LIKE_ARRAYS = {"np.empty_like": "runtime.empty", "np.zeros_like": "runtime.zeros"}
 
 
-def make_faster(function: Function) -> bool:
-    """Replace calls; return whether the function adds products of floats to cotangents."""
-    tree, facts = function.tree, function.facts
-    calls = [node for node in subtree(tree) if isinstance(node, ast.Call) and not node.keywords]
-    products = {id(node): _of_products(node, facts) for node in calls}
-    for node in calls:
-        made = products[id(node)] or _of_numpy(node, facts)
-        if made is not None:
-            assert isinstance(made, ast.Call)
-            node.func, node.args = made.func, made.args
-    return any(products.values())
+def add_products(function: Function) -> bool:
+    """Add products of floats to cotangents without arrays in between; return whether any are."""
+    return _replace(function, _of_products)
 
 
-def _of_products(node: ast.Call, facts: Facts) -> ast.expr | None:
+def call_runtime(function: Function) -> bool:
+    """Call the runtime in place of NumPy and Python; return whether there is anything to call."""
+    return _replace(function, _of_numpy)
+
+
+def _replace(function: Function, made_of: Callable[[ast.Call, Facts], ast.Call | None]) -> bool:
+    """Replace calls; return whether there are any."""
+    found = False
+    for node in subtree(function.tree):
+        if isinstance(node, ast.Call) and not node.keywords:
+            made = made_of(node, function.facts)
+            if made is not None:
+                node.func, node.args = made.func, made.args
+                found = True
+    return found
+
+
+def _of_products(node: ast.Call, facts: Facts) -> ast.Call | None:
     """Return the call that adds a product in place of a call, None for none."""
     module, _, name = text_of(node.func).rpartition(".")
     if module != "arrays" or name not in _PRODUCTS:
@@ -65,7 +72,7 @@ def _of_products(node: ast.Call, facts: Facts) -> ast.expr | None:
     return _call(function, *(node.args[k] for k in order))
 
 
-def _of_numpy(node: ast.Call, facts: Facts) -> ast.expr | None:
+def _of_numpy(node: ast.Call, facts: Facts) -> ast.Call | None:
     """Return the call in place of one of NumPy or Python, None for none."""
     name, args = text_of(node.func), node.args
     kinds = [_kind(arg, facts) for arg in args]
@@ -80,7 +87,9 @@ def _of_numpy(node: ast.Call, facts: Facts) -> ast.expr | None:
             if _is_float(args[1], facts):
                 return _call("runtime.full", *args)
     elif name in _OF_ARRAYS and len(args) == 1 and is_plain_array(kinds[0]):
-        return quoted(_OF_ARRAYS[name], x=args[0])
+        return _call(_OF_ARRAYS[name], *args)
+    elif name in _LIKE_ARRAYS and len(args) == 1 and is_plain_array(kinds[0]):
+        return _call(_LIKE_ARRAYS[name], attribute(args[0], "shape"))
     elif name == "np.dot" and len(args) == 2:
         if all(_is_factor(kind) for kind in kinds) and (kinds[0].ndim, kinds[1].ndim) != (1, 1):
             return _call(f"runtime.dot_{kinds[0].ndim}{kinds[1].ndim}", *args)

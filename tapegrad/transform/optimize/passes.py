@@ -1,8 +1,8 @@
 """The passes, in the order in which they run.
 
-A function in the list gets a function of the module and changes it; it returns whether there was
-anything to change. What a pass changes, the next ones see. The functions that became faster are
-added to the module under other names, and so are those that call them.
+A pass gets a function of the module, changes it, and returns whether it did. What a pass changes,
+the next ones see. The functions that became faster are added to the module under other names, and
+so are those that call them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from tapegrad.transform.generated import Generated
 from tapegrad.transform.optimize.additions_of_zero import leave_out_zeros
 from tapegrad.transform.optimize.blocked_loops import put_in_blocks, write_blocks
-from tapegrad.transform.optimize.faster_calls import make_faster
+from tapegrad.transform.optimize.faster_calls import add_products, call_runtime
 from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.optimize.invariants import move_out_invariants
 from tapegrad.transform.optimize.last_changes import begin_at_last_changes
@@ -40,10 +40,10 @@ from tapegrad.transform.syntax import subtree
 
 Pass = Callable[[Function], bool]
 
-PREPARING: list[Pass] = [unroll, write_extents, move_out_invariants]
-"""Those that gain nothing by themselves."""
-
 PASSES: list[Pass] = [
+    unroll,
+    write_extents,
+    move_out_invariants,
     read_stored_rows,
     share_rows,
     select_cotangents,
@@ -59,12 +59,14 @@ PASSES: list[Pass] = [
     reuse_arrays,
     leave_out_zeros,
     call_outer_powers,
-    make_faster,
+    add_products,
 ]
-"""Those after which a function is faster."""
 
-FINISHING: list[Pass] = [write_blocks, drop_unused_tape, split_names, drop_copies]
-"""Those of functions that have changed."""
+FINISHING: list[Pass] = [call_runtime, write_blocks, drop_unused_tape, split_names, drop_copies]
+"""The passes over what is then added to the module."""
+
+WITHOUT_GAIN = frozenset([unroll, write_extents, move_out_invariants, leave_out_zeros])
+"""Those that alone are not worth another version of a function."""
 
 
 @dataclass
@@ -80,12 +82,10 @@ def optimize(module: Module, entries: list[str]) -> Made:
     functions = [Function(module.functions[name], module) for name in module.reached(entries)]
     for function in functions:
         function.peers = functions
-    for pass_ in PREPARING:
-        for function in functions:
-            run_pass(pass_, function)
     for pass_ in PASSES:
         for function in functions:
-            function.is_faster |= run_pass(pass_, function)
+            is_changed = run_pass(pass_, function)
+            function.is_faster |= is_changed and pass_ not in WITHOUT_GAIN
     changed = module.with_callers({f.name for f in functions if f.is_faster})
     names = {name: module.fresh(f"{name}_in_blocks") for name in sorted(changed)}
     written = [function for function in functions if function.name in changed]

@@ -19,7 +19,7 @@ from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.optimize.making import is_plain_array, made
 from tapegrad.transform.printer import is_parallel
 from tapegrad.transform.syntax import callee_of, subtree, text_of
-from tapegrad.transform.trees import quoted_block
+from tapegrad.transform.trees import complete, quoted_block
 
 MOST_ELEMENTS = 16
 _SIZED = ("np.zeros", "np.empty", "range")
@@ -50,7 +50,8 @@ class _Numbers(ast.NodeTransformer):
         self.generic_visit(node)
         is_known = isinstance(node.left, ast.Constant) and isinstance(node.right, ast.Constant)
         if is_known and isinstance(node.op, ast.Sub):
-            return ast.Constant(node.left.value - node.right.value)
+            self.found = True
+            return complete(ast.Constant(node.left.value - node.right.value))
         return node
 
 

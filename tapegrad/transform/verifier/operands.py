@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Iterator
 
@@ -23,6 +24,8 @@ FLAT = frozenset(
         *("logical_and", "logical_or", "logical_not", "greater", "less", "equal", "identity"),
     ]
 )
+_INFINITIES = frozenset([("np", "inf"), ("math", "inf")])
+_REAL_TYPES = frozenset([("np", "float32"), ("np", "float64")])
 _FLAT_NAMES = re.compile(r"(int|bool|len|range|round|isinstance|str|\w*stop_gradient)$")
 # the differentiable arguments of functions, if not all of them are
 _SMOOTH = {
@@ -36,7 +39,10 @@ _SMOOTH = {
     "moved": (0,),
     "settled": (0,),
 }
-_SUMS = {"add": 1, "subtract": -1}
+_OPERATIONS = {
+    "add": ast.Add, "subtract": ast.Sub, "sub": ast.Sub, "multiply": ast.Mult, "mul": ast.Mult,
+    "divide": ast.Div, "true_divide": ast.Div, "truediv": ast.Div,
+}  # fmt: skip
 
 SOME, UNKNOWN = -1, -2  # unknown counts: at least one, or possibly none
 
@@ -76,17 +82,33 @@ def _of_binary(node: ast.BinOp) -> list[Found]:
             return [(names[0], 2 if sign > 0 else 0, 1)]
         return [(n, 1, s) for n, s in zip(names, (1, sign), strict=True) if n]
     if kind in (ast.Mult, ast.Div, ast.MatMult):
-        if any(isinstance(n, ast.Constant) and n.value == 0 for _, n in both):
-            return [(n, UNKNOWN, 0) for n in dict.fromkeys(names) if n]  # the product is zero
+        constants = [_constant(node) for _, node in both]
+        divided = kind is ast.Div and constants[1] is not None and math.isinf(constants[1])
+        if 0.0 in constants or divided:  # the result is zero, and -0.0 is
+            return [(n, UNKNOWN, 0) for n in dict.fromkeys(names) if n]
         return [(n, names.count(n), 0) for n in dict.fromkeys(names) if n]
     if kind is ast.Pow:
-        constant = both[1][1]
-        if isinstance(constant, ast.Constant):
-            return [(names[0], 1, 0)] if names[0] and constant.value != 0 else []
+        constant = _constant(both[1][1])
+        if constant is not None:
+            return [(names[0], 1, 0)] if names[0] and constant != 0 else []
         return [(n, names.count(n), 0) for n in dict.fromkeys(names) if n]
     if kind is not ast.Mod:
         return []
     return [(n, SOME, 0) for n in dict.fromkeys(names) if n]
+
+
+def _constant(node: ast.expr) -> float | None:
+    """Return the value of a real constant, None for other expressions."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        value = _constant(node.operand)
+        return None if value is None else -value
+    if isinstance(node, ast.Call) and module_call(node) in _REAL_TYPES and len(node.args) == 1:
+        return _constant(node.args[0])
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        return math.inf if (node.value.id, node.attr) in _INFINITIES else None
+    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+        return float(node.value)
+    return None
 
 
 def _of_call(node: ast.Call) -> list[Found]:
@@ -115,9 +137,8 @@ def _of_call(node: ast.Call) -> list[Found]:
         return []
     if module[1] == "angle":  # flat for real numbers only
         return [(n, UNKNOWN, 0) for n in dict.fromkeys(names)]
-    if module[1] in _SUMS and module[0] in ("np", "operator") and len(node.args) == 2:
-        sign = ast.Add() if _SUMS[module[1]] > 0 else ast.Sub()
-        return _of_binary(ast.BinOp(node.args[0], sign, node.args[1]))
+    if module[1] in _OPERATIONS and module[0] in ("np", "operator") and len(node.args) == 2:
+        return _of_binary(ast.BinOp(node.args[0], _OPERATIONS[module[1]](), node.args[1]))
     return [(n, SOME, 0) for n in dict.fromkeys(names)]
 
 
