@@ -19,6 +19,7 @@ from tapegrad.eager.modes import MODE
 from tapegrad.eager.shared_memory import IMMUTABLE
 from tapegrad.eager.tensor import (
     NUMBERS_ONLY,
+    OF_ARRAYS,
     OF_NUMBERS,
     SHARED,
     Origin,
@@ -234,7 +235,8 @@ def _maker(name: str) -> Callable[..., Tensor]:
                     f"write {_OF_VALUES[name]}{'' if what else ', or detach() it'}"
                 )
         plain = {key: unwrap(value) for key, value in kwargs.items()}
-        result = _made(as_array(make(*map(unwrap, args), **plain)))
+        like = args[:1] if name.endswith("_like") and origin_of(args[:1]) == OF_ARRAYS else ()
+        result = _made(as_array(make(*map(unwrap, args), **plain)), *like)
         if device is not None:
             result = to_device(result, device)
         return result.requires_grad_() if requires_grad else result
@@ -272,8 +274,8 @@ def linspace(
     >>> tg.grad(lambda stop: tg.linspace(0.0, stop, 5).sum())(1.0)
     np.float64(2.5)
     """
-    are_on_device = is_of_device(start) or is_of_device(stop)
-    if not are_on_device and not holds_tracked([start, stop]):
+    is_plain = not holds_tracked([start, stop])  # a tracked tensor may have no array to ask
+    if is_plain and not is_of_device(start) and not is_of_device(stop):
         ends: tuple[Any, Any] = unwrap(start), unwrap(stop)
         found, step = np.linspace(*ends, num, endpoint, retstep=True, dtype=dtype, axis=axis)
         made = array(found, requires_grad=requires_grad, device=device)

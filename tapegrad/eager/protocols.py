@@ -380,6 +380,7 @@ _DIRECT: dict[Any, Any] = {
     np.bincount: _bincount,
     np.copy: lambda a, **kwargs: as_array_without_axes(a.clone()),
     np.copyto: _copyto,
+    np.full_like: CREATION["full_like"],
     np.histogram: _histogram,
     np.linspace: linspace,
     np.put: _put,

@@ -510,6 +510,12 @@ MADE = {
     "of inference mode": (lambda: tg.inference_mode()(tg.maximum)(X, X), False),
     "a leaf": (lambda: tg.array(X).requires_grad_() * 1.0, True),
     "linspace": (lambda: tg.linspace(X[0], X[1], 3), False),
+    "zeros_like": (lambda: tg.zeros_like(X), False),
+    "ones_like": (lambda: tg.ones_like(X), False),
+    "full_like": (lambda: tg.full_like(X, 1.0), False),
+    "zeros_like of a list": (lambda: tg.zeros_like([X[0], X[1]]), False),
+    "zeros_like of a result": (lambda: tg.zeros_like(tg.sin(X)), False),
+    "zeros_like of a tensor": (lambda: tg.zeros_like(tg.tensor(X)), True),
     "recorded": (lambda: tg.jit(lambda y: y[0] + 0.0 * y)(tg.tensor(X)), True),
 }
 

@@ -853,3 +853,22 @@ def test_writes_of_items_to_arrays(write):
 def test_items_with_results_of_different_shapes(f):
     with pytest.raises(ValueError, match="results of different shapes for the items"):
         tg.vmap(f)(np.arange(6.0).reshape(2, 3))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a: tg.linspace(a[0], 1.0, 4),
+        lambda a: np.linspace(0.0, a[1], 3),
+        lambda a: tg.linspace(a, 2.0 * a, 4, axis=-1),
+        lambda a: np.full_like(a, 0.7) * a,
+        lambda a: np.full_like(a, fill_value=0.7, dtype=np.float32),
+    ],
+)
+def test_makers_of_batched_values(function):
+    xs = np.array([[0.3, -1.0], [2.0, 0.5], [-0.7, 0.1]])
+    found = tg.vmap(function)(xs)
+    expected = np.stack([np.asarray(function(x)) for x in xs])
+    np.testing.assert_allclose(found, expected)
+    assert found.dtype == expected.dtype
+    np.testing.assert_allclose(tg.jit(function)(xs[0]), expected[0])
