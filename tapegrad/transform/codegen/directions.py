@@ -95,14 +95,16 @@ def _all_names(tree: ast.FunctionDef) -> set[str]:
 
 
 def _tangents(tree: ast.FunctionDef, mode: Forward, count: int) -> Names:
-    """Return the names of tangents, and of parts of them, in a function of forward mode."""
+    """Return the names of tangents, and of parts of them, in a function of forward mode.
+
+    All names of derivatives are tangents there.
+    """
     every = _all_names(tree)
     taken = every.union(mode.types)
     found = {}
-    for name in sorted(every):
-        for suffix in (mode.suffix, mode.rest):
-            if name.endswith(suffix) and name != suffix and name not in mode.types:
-                found[name] = _directions(name, suffix, count, taken)
+    for name in sorted(every & mode.values.keys() - mode.types.keys()):
+        suffix = name.removeprefix(mode.values[name].of)
+        found[name] = _directions(name, suffix, count, taken)
     return found
 
 

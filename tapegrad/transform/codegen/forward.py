@@ -24,6 +24,7 @@ from tapegrad.transform.ir import (
     Role,
     Statement,
     Store,
+    Value,
     leaves_of,
     name,
     names_in,
@@ -284,6 +285,7 @@ class Forward(Mode):
             known = {n: self.derivative(n) for n in others} | rests
             if any(n in known for n in statement.rule.inputs()):
                 rests[target] = target + self.rest
+                self.values[rests[target]] = Value(Role.TANGENT, target)
                 self.part(statement, known | rests)
         assert isinstance(c.next, ast.Name)
         found = binary(name(slopes[c.next.id]), "*", name(self.derivative(c.phi)))

@@ -17,6 +17,7 @@ from tapegrad.transform.codegen.reverse_state import ReverseState
 from tapegrad.transform.ir import Block, Let, Loop, Statement, name, unused
 from tapegrad.transform.printer import show
 from tapegrad.transform.rules import base as rules
+from tapegrad.transform.trees import quoted
 
 
 class Sizes:
@@ -67,8 +68,8 @@ class Sizes:
                 return statement.target
         if outside := self._outside(array, axis, scope):
             return outside
-        text = f"{array}.size" if state.types[array].ndim == 1 else f"{array}.shape[{axis}]"
-        expr = ast.parse(text, mode="eval").body
+        is_vector = state.types[array].ndim == 1
+        expr = quoted("x.size" if is_vector else "x.shape[axis]", x=array, axis=axis)
         maker = state.scopes.makers.get(array, scope.block[0])  # of parameters, any place will do
         found = Let(unused(f"{array}_size", state.types), expr, maker.line, rules.Passive(True))
         place = maker.body if isinstance(maker, Loop) and maker.body is scope.block else maker

@@ -30,9 +30,11 @@ from tapegrad.transform.device import stand_ins
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.frontend.source import MISSING, Source
 from tapegrad.transform.functions import stop_gradient
-from tapegrad.transform.ir import take
+from tapegrad.transform.ir import name, take
 from tapegrad.transform.kinds import is_array, is_dispatcher
+from tapegrad.transform.nodes import attribute, tuple_of
 from tapegrad.transform.syntax import subtree, text_of
+from tapegrad.transform.trees import quoted_block
 from tapegrad.transform.verifier.code import leaves
 
 TAPE = "thread_tape"
@@ -40,7 +42,7 @@ _GROWTH = re.compile(r"grown_tangent(_\d+)?")  # derived from that of the runtim
 _ROWS = (runtime.row, runtime.owned_row)
 _TAKING = (runtime.take_tape, runtime.take_owned_tape)
 _OF_TAPES = frozenset(map(id, (*_TAKING, *_ROWS, runtime.grown, np.zeros_like)))
-_VALUES = {np.empty: "", np.zeros: "0.0", np.ones: "1.0"}
+_VALUES = {np.empty: None, np.zeros: 0.0, np.ones: 1.0}
 
 
 @dataclass(frozen=True)
@@ -255,11 +257,11 @@ class _Callee(ast.NodeTransformer):
         target = node.targets[0]
         if isinstance(node.value, ast.Call):
             called = self.lookup(node.value.func)
-            lines = self.tape(target, called, node.value)
-            if not lines and isinstance(target, ast.Name):
-                lines = self.array(target.id, called, node.value)
-            if lines:
-                return ast.parse("\n".join(lines)).body
+            made = self.tape(target, called, node.value)
+            if not made and isinstance(target, ast.Name):
+                made = self.array(target.id, called, node.value)
+            if made:
+                return made
         return self.generic_visit(node)
 
     def visit_Return(self, node: ast.Return) -> Any:
@@ -299,27 +301,35 @@ class _Callee(ast.NodeTransformer):
             return any(self.is_part(part, arrays) for part in inside)
         return False
 
-    def tape(self, target: ast.expr, called: Any, call: ast.Call) -> list[str]:
-        """Return lines that take the tape, its tangents or parts of it, none for other calls."""
-        half, names = f"{TAPE}.size // 2", [text_of(part) for part in leaves(target)]
+    def tape(self, target: ast.expr, called: Any, call: ast.Call) -> list[ast.stmt]:
+        """Return what takes the tape, its tangents or parts of it, nothing for other calls."""
+        names = [text_of(part) for part in leaves(target)]
         if id(called) not in _OF_TAPES and not self._is_growth_of_both(called):
             return []
-        given = [text_of(self.visit(argument)) for argument in call.args]
+        given = [self.visit(argument) for argument in call.args]
         if any(called is taking for taking in _TAKING):
             if self.has_tape:
                 raise self.refuse("it uses two tapes at the same time", call)
             self.tapes.add(names[0])
-            part = "" if called is _TAKING[0] else f"[: {half}]"
-            return [f"{names[0]} = {TAPE}{part}"]
-        if called is np.zeros_like and given[0] in self.tapes:
-            return [f"{names[0]} = {TAPE}[{half} :]", f"{names[0]}[:] = 0.0"]
+            part = "x = tape" if called is _TAKING[0] else "x = tape[: tape.size // 2]"
+            return quoted_block(part, x=names[0], tape=TAPE)
+        if called is np.zeros_like and text_of(given[0]) in self.tapes:
+            tangents = "x = tape[tape.size // 2 :]\nx[:] = 0.0"
+            return quoted_block(tangents, x=names[0], tape=TAPE)
         if any(called is row for row in _ROWS):
-            return [f"{names[0]} = {given[0]}[{given[1]} : {given[1]} + ({given[2]})]"]
+            tape, top, length = given
+            part = "x = tape[top : top + length]"
+            return quoted_block(part, x=names[0], tape=tape, top=top, length=length)
         if called is not np.zeros_like:
             check = stand_ins.check_length
             alias = self.alias("check_length", check, self.functions.stand_in(check))
-            check = f"{alias}({given[0]}, {given[1]}, {len(names)})"
-            return [check, *(f"{n} = {g}" for n, g in zip(names, given[::2], strict=False))]
+            template = "check(tape, top, count)"
+            found = quoted_block(
+                template, check=alias, tape=given[0], top=given[1], count=len(names)
+            )
+            for target_name, value in zip(names, given[::2], strict=False):
+                found += quoted_block("x = y", x=target_name, y=value)
+            return found
         return []
 
     def _is_growth_of_both(self, called: Any) -> bool:
@@ -332,14 +342,15 @@ class _Callee(ast.NodeTransformer):
         """Whether the statement that is visited runs once, and alone assigns a name."""
         return not self.depth and self.assigned[array] == 1
 
-    def array(self, target: str, maker: Any, call: ast.Call) -> list[str]:
-        """Return lines that make an array in local memory, none for calls that do not."""
+    def array(self, target: str, maker: Any, call: ast.Call) -> list[ast.stmt]:
+        """Return what makes an array in local memory, nothing for calls that do not."""
         given = call.args[0] if len(call.args) == 1 and not call.keywords else None
-        value, items = "", []
+        value: float | None = None
+        items: list[ast.expr] = []
         shape: tuple[int, ...] | None = None
         if maker in (np.zeros_like, np.empty_like) and given is not None:
             shape = self.shapes.get(text_of(given))
-            value = "0.0" if maker is np.zeros_like else ""
+            value = 0.0 if maker is np.zeros_like else None
         elif maker in _VALUES and given is not None:
             shape, value = self.constant_shape(given), _VALUES[maker]
         elif maker is np.array and isinstance(given, ast.List):
@@ -352,12 +363,17 @@ class _Callee(ast.NodeTransformer):
             return []
         self.shapes[target] = shape
         cuda = self.alias("cuda", self.functions.cuda, self.functions.cuda)
-        numbers = f"{self.alias('np', np, np)}.float64"
-        lines = [f"{target} = {cuda}.local.array({shape}, {numbers})"]
-        if value:
-            lines.append(f"{target}[{', '.join(':' * len(shape))}] = {value}")
-        texts = [text_of(self.visit(item)) for item in items]
-        return lines + [f"{target}[{k}] = {text}" for k, text in enumerate(texts)]
+        kind = attribute(name(self.alias("np", np, np)), "float64")
+        extents = tuple_of(map(ast.Constant, shape))
+        made = "x = cuda.local.array(shape, kind)"
+        found = quoted_block(made, x=target, cuda=cuda, shape=extents, kind=kind)
+        if value is not None:
+            every = [ast.Slice(None, None, None) for _ in shape]
+            whole = tuple_of(every) if len(every) > 1 else every[0]
+            found += quoted_block("x[k] = value", x=target, k=whole, value=value)
+        for place, item in enumerate(items):
+            found += quoted_block("x[k] = y", x=target, k=place, y=self.visit(item))
+        return found
 
     def constant_shape(self, node: ast.expr) -> tuple[int, ...] | None:
         """Return a shape of constants, None for others."""
@@ -460,12 +476,12 @@ class _Entry(_Callee):
             node.value = ast.Name(_memory(node.value.id), ast.Load())
         return super().visit_Return(node)
 
-    def array(self, target: str, maker: Any, call: ast.Call) -> list[str]:
+    def array(self, target: str, maker: Any, call: ast.Call) -> list[ast.stmt]:
         like = text_of(call.args[0]) if len(call.args) == 1 else ""
         is_given = is_array(self.kinds.get(like)) and self.assigned[like] == 1  # still the argument
         if maker is np.zeros_like and is_given and self.is_made_once(target):
             self.buffers[target] = like
-            return [f"{target} = {_memory(target)}"]
+            return quoted_block("x = memory", x=target, memory=_memory(target))
         return super().array(target, maker, call)
 
 

@@ -24,9 +24,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
+from tapegrad.transform.builder import Builder
 from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.independence.sums import needed
+from tapegrad.transform.nodes import counting, returned_of
 from tapegrad.transform.syntax import PURE, subtree, text_of
+from tapegrad.transform.trees import quoted, quoted_block
 
 _MODULES = ("np", "math", "scalar_ops")
 
@@ -76,31 +79,30 @@ class Lanes:
         self.outputs = [fresh(f"out_{k}") for k in range(len(self.results))]
         self.loops: list[ast.For] = []  # over the lanes
         self.arrays = {name: fresh(f"{name}_items") for name in items}
-        self.size = f"{self.arrays[items[0]]}.size"
+        self.size = quoted("x.size", x=self.arrays[items[0]])
         body = [*self.block(tree.body[:-1]), self.loop(self._ends())]
         passed = set().union(*(needed(loop.body) for loop in self.loops)) & self.varying
         made = sorted(passed - set(items))
         self.arrays |= {name: fresh(f"{name}_lanes") for name in made}
         for loop in self.loops:
             self.complete(loop)
-        empty = [f"{self.arrays[n]} = np.empty({self.size}, np.{dtype_of(n)})" for n in made]
+        self.builder = Builder()
+        if not returns_arrays:
+            self.builder.quote("total = 0.0", total=self.total)
+        for name in made:
+            array, kind = self.arrays[name], f"np.{dtype_of(name)}"
+            self.builder.quote("x = np.empty(n, kind)", x=array, n=self.size, kind=kind)
         if returns_arrays:
-            empty += [f"{out} = np.empty({self.size})" for out in self.outputs]
-            returned = ", ".join(self.outputs)
-        else:
-            empty.insert(0, f"{self.total} = 0.0")
-            returned = self.total
-        (end,) = _statements([f"({returned})"])
-        assert isinstance(end, ast.Expr)
-        self.body = [*_statements(empty), *body, ast.Return(end.value)]
+            for out in self.outputs:
+                self.builder.quote("x = np.empty(n)", x=out, n=self.size)
+        self.builder.body += body
+        self.builder.result(returned_of(self.outputs if returns_arrays else [self.total]))
 
     def text(self, name: str) -> str:
         """Return the function as text; it ends with arrays for the results, or returns them."""
         arguments = [self.arrays.get(n, n) for n in self.parameters]
         arguments += [] if self.returns_arrays else self.outputs
-        (tree,) = _statements([f"def {name}({', '.join(arguments)}): pass"])
-        tree.body = self.body
-        return ast.unparse(ast.fix_missing_locations(tree)) + "\n"
+        return ast.unparse(self.builder.function(name, arguments)) + "\n"
 
     def block(self, body: list[ast.stmt]) -> list[ast.stmt]:
         """Return the statements of a block, those that vary in loops over the lanes."""
@@ -121,8 +123,7 @@ class Lanes:
 
     def loop(self, group: list[ast.stmt]) -> ast.stmt:
         """Return a loop over the lanes of some statements."""
-        (found,) = _statements([f"for {self.lane} in range({self.size}): pass"])
-        assert isinstance(found, ast.For)
+        found = counting(self.lane, quoted("range(n)", n=self.size))
         found.body = group
         self.loops.append(found)
         return found
@@ -132,23 +133,24 @@ class Lanes:
         read = sorted(needed(loop.body) & self.arrays.keys())
         kept = [n for n in assigned(loop.body) if n in self.arrays]
         loop.body = [
-            *_statements([f"{n} = {self.arrays[n]}[{self.lane}]" for n in read]),
+            *(statement for n in read for statement in self._moved("y = x[k]", n)),
             *loop.body,
-            *_statements([f"{self.arrays[n]}[{self.lane}] = {n}" for n in kept]),
+            *(statement for n in kept for statement in self._moved("x[k] = y", n)),
         ]
+
+    def _moved(self, template: str, name: str) -> list[ast.stmt]:
+        """Return what reads or keeps a number of this lane."""
+        return quoted_block(template, y=name, x=self.arrays[name], k=self.lane)
 
     def _ends(self) -> list[ast.stmt]:
         """Return the statements that store the results."""
-        texts = [text_of(result) for result in self.results]
-        pairs = list(zip(self.outputs, texts, strict=True))
-        if self.returns_arrays:
-            return _statements([f"{out}[{self.lane}] = {text}" for out, text in pairs])
-        stores = [f"{out}[{self.lane}] = stop_gradient({text})" for out, text in pairs]
-        return _statements([*stores, f"{self.total} = {self.total} + {texts[0]}"])
-
-
-def _statements(lines: list[str]) -> list[ast.stmt]:
-    return ast.parse("\n".join(lines)).body
+        store = "out[k] = y" if self.returns_arrays else "out[k] = stop_gradient(y)"
+        builder = Builder()
+        for out, result in zip(self.outputs, self.results, strict=True):
+            builder.quote(store, out=out, k=self.lane, y=result)
+        if not self.returns_arrays:
+            builder.quote("total = total + y", total=self.total, y=self.results[0])
+        return builder.body
 
 
 def _results(tree: ast.FunctionDef) -> list[ast.expr]:
