@@ -18,7 +18,7 @@ from tapegrad.transform.codegen.versions import versions_of
 from tapegrad.transform.generated import Generated, parsed_function
 from tapegrad.transform.rules.partials import op_of_function
 from tapegrad.transform.stubs import inherited_options
-from tapegrad.transform.verifier.verify import verify
+from tapegrad.transform.verifier.verify import verify, verify_names
 
 if TYPE_CHECKING:
     from tapegrad.transform.base import Bound, Derivative
@@ -71,7 +71,9 @@ def generate(
     versions = versions_of(program, entries, condition)
     text = _text(versions.verified)
     if versions.faster:
-        text += f"\n\n{FASTER}\n{_text(versions.faster)}"
+        faster = _text(versions.faster)
+        verify_names(faster, [*given, *(function.name for function in versions.verified)])
+        text += f"\n\n{FASTER}\n{faster}"
     about = {"entry": entries[0], "cache": kept, "statics": recipe.write(program)}
     about |= {"run": versions.run, "assuming": versions.assuming}
     about["in order"] = versions.messages

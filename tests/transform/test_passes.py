@@ -1,10 +1,17 @@
 """Generated code is well-formed after every pass, and passes say whether they changed it."""
 
+import ast
+
 import numba
 import pytest
+from optimized import with_body
 from pass_spec import Spec
 
+from tapegrad.transform import generation
+from tapegrad.transform.errors import InternalError
 from tapegrad.transform.optimize import passes
+from tapegrad.transform.syntax import subtree
+from tapegrad.transform.verifier.verify import verify_names
 from tests.generated import modules_of, of_benchmarks
 from tests.transform.random_programs.comparison import load
 from tests.transform.random_programs.interpret import types_only
@@ -47,3 +54,68 @@ def test_programs_of_the_benchmark(name, monkeypatch, tmp_path):
     (modules,) = [modules for found, modules in of_benchmarks() if found == name]
     ran = checked(modules(), monkeypatch, tmp_path)
     assert {pass_ for pass_, count in ran.items() if count} >= CHANGING[name]
+
+
+# -- what runs is checked once more ----------------------------------------------------------------
+
+
+def test_names_of_what_runs_are_defined(monkeypatch, tmp_path):
+    """Without any one of its assignments, or with another name, it is refused."""
+    monkeypatch.setenv("TAPEGRAD_CACHE_DIR", str(tmp_path))
+    seen = []
+    monkeypatch.setattr(generation, "verify_names", lambda *args: seen.append(args))
+    (modules,) = [modules for found, modules in of_benchmarks() if found == "wave"]
+    with types_only(small_blocks=False):
+        next(iter(modules()))[1]()
+    ((text, names),) = seen
+    verify_names(text, names)
+    count = 0
+    for place in range(len(assignments(ast.parse(text)))):
+        tree = ast.parse(text)
+        node = assignments(tree)[place]
+        name = node.targets[0].id
+        node.targets[0].id = "another"
+        is_read, is_assigned = uses(tree, name)
+        if is_read and not is_assigned:
+            count += 1
+            with pytest.raises(InternalError, match=f"{name} is defined nowhere"):
+                verify_names(ast.unparse(tree), names)
+    assert count > 20
+    with pytest.raises(InternalError, match="runtime_ is defined nowhere"):
+        verify_names(text.replace("runtime.", "runtime_."), names)
+
+
+def assignments(tree):
+    return [
+        node
+        for node in subtree(tree)
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    ]
+
+
+def uses(tree, name):
+    """How often a name is read, and how often it is assigned."""
+    found = [type(n.ctx) for n in subtree(tree) if isinstance(n, ast.Name) and n.id == name]
+    return found.count(ast.Load), found.count(ast.Store)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("if x:\n    y = x\nreturn y", "y is read where it may not be defined"),
+        ("for k in range(x):\n    y = k\nreturn y", "y is read where it may not be defined"),
+        ("try:\n    y = x\nexcept Exception:\n    pass\nreturn y", "y is read where it may"),
+        ("try:\n    y = x\nexcept Exception:\n    y = 0\nreturn z", "z is defined nowhere"),
+        ("y = x", "the function ends without a return"),
+        ("return x\ny = x", "a statement that is never reached"),
+    ],
+)
+def test_functions_that_are_refused(text, message):
+    with pytest.raises(InternalError, match=message):
+        verify_names(with_body("f(x)", text), ())
+
+
+def test_functions_that_are_not():
+    verify_names(with_body("f(x)", "try:\n    y = x\nexcept Exception:\n    y = 0\nreturn y"), ())
+    verify_names(with_body("f(x)", "try:\n    y = x\nexcept Exception:\n    raise\nreturn y"), ())
+    verify_names(with_body("f(x)", "if x:\n    y = x\nif x:\n    return y\nreturn g(x)"), ["g"])

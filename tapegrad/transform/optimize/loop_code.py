@@ -130,6 +130,7 @@ class LoopCode:
             if (used(low) | used(high)) & {*assigned(self.plan.loop.body)}:
                 self.bounds = name(self.start), name(self.stop)
                 builder.quote("a, b = x, y", a=self.start, b=self.stop, x=low, y=high)
+            self._begin_sums()
             self._compute()
             self._commit(neighbours)
             return builder.statements()
@@ -171,6 +172,7 @@ class LoopCode:
         builder, failed = self.builder, self.iteration.failed
         if self._is_one_block():
             self.bounds = name(self.start), name(self.stop)
+            self._begin_sums()
             self._compute()
             self._commit(neighbours)
             return
@@ -184,6 +186,7 @@ class LoopCode:
                 builder.quote("begin = runtime.larger(end - width, start)", width=width, **names)
             else:
                 builder.quote("end = runtime.smaller(begin + width, stop)", width=width, **names)
+            self._begin_sums()
             if self.iteration.flags:
                 builder.quote("failed = not in_blocks", failed=failed, in_blocks=in_blocks)
                 with builder.when(name(in_blocks)):
@@ -233,10 +236,6 @@ class LoopCode:
                 builder.body += needed
                 for found in gathered:
                     builder.assign(iteration.at(found.place), found.element.expr())
-        for number, part in self.parts.items():
-            builder.assign(name(part), self._zero(number))
-        for _, part in self.fixed:
-            builder.assign(name(part), ast.Constant(0.0))
         with builder.loop(self._lanes()):
             if iteration.places:
                 self._set_lane()
@@ -257,6 +256,13 @@ class LoopCode:
                     builder.assign(iteration.at(mask), is_set)
             for flag in iteration.flags:  # one expression of all might be nested too deeply
                 builder.quote("failed = failed | flag", failed=iteration.failed, flag=flag)
+
+    def _begin_sums(self) -> None:
+        """Add the assignments with which the sums of a block begin."""
+        for number, part in self.parts.items():
+            self.builder.assign(name(part), self._zero(number))
+        for _, part in self.fixed:
+            self.builder.assign(name(part), ast.Constant(0.0))
 
     def _zero(self, number: str) -> ast.Constant:
         return ast.Constant(0.0 if str(self.plan.sums[number]) == "float64" else 0)

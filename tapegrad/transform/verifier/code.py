@@ -245,6 +245,10 @@ def walk(body: list[ast.stmt]) -> Iterator[ast.stmt]:
             yield from walk(statement.orelse)
         elif isinstance(statement, (ast.For, ast.While)):
             yield from walk(statement.body)
+        elif isinstance(statement, ast.Try):
+            yield from walk(statement.body)
+            for handler in statement.handlers:
+                yield from walk(handler.body)
 
 
 def expressions(statement: ast.stmt) -> list[ast.expr]:

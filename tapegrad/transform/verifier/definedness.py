@@ -146,6 +146,8 @@ class Definedness:
             return self.branch(statement, state)
         if isinstance(statement, (ast.For, ast.While)):
             return self.loop(statement, state)
+        if isinstance(statement, ast.Try):
+            return self.attempt(statement, state)
         for name in targets(statement):
             state.assign(name)
         if isinstance(statement, ast.Break):
@@ -161,6 +163,15 @@ class Definedness:
         then = self.block(statement.body, state.after_test(fact))
         orelse = self.block(statement.orelse, state.after_test(opposite))
         return meet(then, orelse, fact)
+
+    def attempt(self, statement: ast.Try, state: State) -> State | None:
+        """Follow statements that may end anywhere, and then those that handle the error."""
+        ended = state.copy()
+        ended.forget(name for inner in walk(statement.body) for name in targets(inner))
+        found = self.block(statement.body, state)
+        for handler in statement.handlers:
+            found = meet(found, self.block(handler.body, ended.copy()))
+        return found
 
     def loop(self, statement: ast.For | ast.While, state: State) -> State | None:
         changed = {name for inner in walk([statement]) for name in targets(inner)}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
 from collections.abc import Iterable, Mapping
 
 from tapegrad.transform.errors import InternalError
-from tapegrad.transform.verifier.code import Code, Primal, functions_of
+from tapegrad.transform.verifier.code import Code, Primal, functions_of, targets, walk
 from tapegrad.transform.verifier.cotangents import FORWARD, REVERSE
 from tapegrad.transform.verifier.definedness import Definedness
 from tapegrad.transform.verifier.primal import check_primal
@@ -91,6 +92,30 @@ def verify(
     except _LOST as error:
         what = f"the verifier cannot follow it ({type(error).__name__}: {error})"
         raise InternalError(what, codes[-1].name, 1, codes[-1].lines[0]) from error
+
+
+def verify_names(module_text: str, functions: Iterable[str]) -> None:
+    """Refuse functions that read a name where it may not be defined.
+
+    Parameters
+    ----------
+    module_text
+        The text of functions that were made from verified ones.
+    functions
+        Names in their namespace, other functions of the module among them.
+
+    Raises
+    ------
+    InternalError
+        With the function and the line.
+    """
+    trees = [node for node in ast.parse(module_text).body if isinstance(node, ast.FunctionDef)]
+    known = {*vars(builtins), *functions, *(tree.name for tree in trees)}
+    lines = module_text.splitlines()
+    for tree in trees:
+        code = Code(tree.name, [parameter.arg for parameter in tree.args.args], tree.body, lines)
+        code.locals = {*code.parameters, *(n for s in walk(code.body) for n in targets(s))}
+        Definedness(code, known).run()
 
 
 # errors that a pass raises if it cannot follow the code
