@@ -257,6 +257,8 @@ def in_order(x: Any, shape: Any, order: str, name: str) -> Any:
 def order_of_copies(x: Any, order: str) -> tuple[int, ...]:
     """Return the axes, in their order in memory, of what NumPy makes of an array in an order."""
     axes = (*range(rank(x)),)
+    if len(axes) < 2:
+        return axes
     if order == "K":
         return memory_order(x)
     if order == "A" and not is_contiguous(x) and is_contiguous(transpose(x)):
@@ -271,7 +273,7 @@ def laid_out(x: Any, axes: tuple[int, ...], is_new: bool = True) -> Any:
     `ravel` of the result are views where they are views in NumPy. If x `is_new`, so that nobody
     else has it, a tensor gets other memory rather than a record more.
     """
-    if _is_laid_out(x, axes):
+    if is_contiguous(x) if len(axes) < 2 else _is_laid_out(x, axes):
         return x
     lay_out = getattr(x, "_laid_out", None)  # of a tensor
     return relaid(x, axes) if lay_out is None else lay_out(axes, is_new)

@@ -86,7 +86,7 @@ def key_of(node: Any) -> Hashable:
         return node.id
     if kind is ast.Constant:
         return type(node.value), node.value
-    if kind is list:
+    if kind is list or kind is tuple:
         return tuple(map(key_of, node))
     if isinstance(node, ast.expr_context):
         return None

@@ -61,6 +61,7 @@ PASSES: list[Pass] = [
     call_outer_powers,
     add_products,
 ]
+"""The passes over every function that is needed."""
 
 FINISHING: list[Pass] = [call_runtime, write_blocks, drop_unused_tape, split_names, drop_copies]
 """The passes over what is then added to the module."""
@@ -87,8 +88,8 @@ def optimize(module: Module, entries: list[str]) -> Made:
             is_changed = run_pass(pass_, function)
             function.is_faster |= is_changed and pass_ not in WITHOUT_GAIN
     changed = module.with_callers({f.name for f in functions if f.is_faster})
-    names = {name: module.fresh(f"{name}_in_blocks") for name in sorted(changed)}
     written = [function for function in functions if function.name in changed]
+    names = {n: module.fresh(f"{n}_in_blocks") for n in sorted(f.name for f in written)}
     for function in written:
         for pass_ in FINISHING:
             run_pass(pass_, function)

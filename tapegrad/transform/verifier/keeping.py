@@ -7,7 +7,7 @@ import builtins
 import re
 from typing import Any
 
-from tapegrad.transform.syntax import text_of
+from tapegrad.transform.syntax import callee_of, text_of
 from tapegrad.transform.verifier import tape as of_tape
 from tapegrad.transform.verifier.code import (
     POPS,
@@ -183,8 +183,8 @@ class Keeping(Numbering):
 
     def is_of_tape(self, node: ast.AST) -> bool:
         """Whether code uses the tape."""
-        if isinstance(node, ast.Assign) and text_of(node) == "tape = runtime.take_tape()":
-            self.has_tape = True
+        if isinstance(node, ast.Assign) and callee_of(node.value) == "runtime.take_tape":
+            self.has_tape |= text_of(node) == "tape = runtime.take_tape()"
         if not self.has_tape:
             return False
         if of_tape.mentions(node):

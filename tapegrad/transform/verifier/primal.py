@@ -8,8 +8,9 @@ values, or make and compute cotangents or tangents.
 from __future__ import annotations
 
 import ast
+from collections.abc import Hashable
 
-from tapegrad.transform.syntax import text_of
+from tapegrad.transform.syntax import key_of, text_of
 from tapegrad.transform.verifier.code import Code, called, paired
 from tapegrad.transform.verifier.cotangents import FORWARD, TANGENT
 
@@ -56,7 +57,7 @@ class _Match:
         """Return whether a statement is the wanted one, and otherwise what it lacks."""
         if isinstance(statement, ast.Expr) and isinstance(wanted, ast.Assign):
             # an expression statement whose result is not read
-            return text_of(statement.value) == text_of(wanted.value), None
+            return key_of(statement.value) == key_of(wanted.value), None
         if type(statement) is not type(wanted):
             return False, None
         if isinstance(wanted, (ast.If, ast.For, ast.While)):
@@ -66,7 +67,7 @@ class _Match:
             lacks = self.missing(statement.body, wanted.body)
             lacks = lacks or self.missing(statement.orelse, wanted.orelse)
             return lacks is None, lacks
-        if text_of(statement) == text_of(wanted):
+        if key_of(statement) == key_of(wanted):
             return True, None
         if not isinstance(statement, ast.Assign) or not isinstance(wanted, ast.Assign):
             return False, None
@@ -78,18 +79,15 @@ class _Match:
         own = [(t, v) for t, v in given if isinstance(t, ast.Name) and t.id in self.names]
         if len(given) < 2 or len(own) == len(given):
             return False
-        return _shown(own) == _shown(paired(wanted.targets[0], wanted.value))
+        return key_of(own) == key_of(paired(wanted.targets[0], wanted.value))
 
 
-def _shown(pairs: list[tuple[ast.expr, ast.expr]]) -> list[tuple[str, str]]:
-    return [(text_of(target), text_of(value)) for target, value in pairs]
-
-
-def _head(node: ast.stmt) -> str:
+def _head(node: ast.stmt) -> Hashable:
+    """Return what a loop is over, or the test of a branch or a loop."""
     if isinstance(node, ast.For):
-        return f"{text_of(node.target)} in {text_of(node.iter)}"
+        return key_of(node.target), key_of(node.iter)
     assert isinstance(node, (ast.If, ast.While))
-    return text_of(node.test)
+    return key_of(node.test)
 
 
 def _is_call(statement: ast.Assign, wanted: ast.Assign) -> bool:
