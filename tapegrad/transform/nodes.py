@@ -57,6 +57,12 @@ def item(expr: ast.expr, index: ast.expr | int) -> ast.Subscript:
     return ast.Subscript(expr, ast.Constant(index) if isinstance(index, int) else index, ast.Load())
 
 
+def element_of(array: ast.expr | str, index: Sequence[ast.expr]) -> ast.Subscript:
+    """Return an element of an array, or a part of it, by the index of each axis."""
+    base = name(array) if isinstance(array, str) else array
+    return item(base, index[0] if len(index) == 1 else tuple_of(index))
+
+
 def copy_of(expr: ast.expr) -> ast.Call:
     """Return ``expr.copy()``."""
     return ast.Call(attribute(expr, "copy"), [], [])

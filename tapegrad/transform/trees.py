@@ -86,6 +86,11 @@ def qualified(text: str, context: type[ast.expr_context] = ast.Load) -> ast.expr
     return found
 
 
+def qualified_call(function: str, *arguments: ast.expr) -> ast.Call:
+    """Return the call of a function, whose name may have dots."""
+    return ast.Call(qualified(function), list(arguments), [])
+
+
 def quoted(template: str, **parts: Part) -> ast.expr:
     """Return the expression of a template.
 

@@ -32,7 +32,7 @@ from tapegrad.transform.frontend.source import MISSING, Source
 from tapegrad.transform.functions import stop_gradient
 from tapegrad.transform.ir import name, take
 from tapegrad.transform.kinds import is_array, is_dispatcher
-from tapegrad.transform.nodes import attribute, tuple_of
+from tapegrad.transform.nodes import attribute, element_of, tuple_of
 from tapegrad.transform.syntax import subtree, text_of
 from tapegrad.transform.trees import quoted_block
 from tapegrad.transform.verifier.code import leaves
@@ -368,9 +368,8 @@ class _Callee(ast.NodeTransformer):
         made = "x = cuda.local.array(shape, kind)"
         found = quoted_block(made, x=target, cuda=cuda, shape=extents, kind=kind)
         if value is not None:
-            every = [ast.Slice(None, None, None) for _ in shape]
-            whole = tuple_of(every) if len(every) > 1 else every[0]
-            found += quoted_block("x[k] = value", x=target, k=whole, value=value)
+            every = element_of(target, [ast.Slice(None, None, None) for _ in shape])
+            found += quoted_block("x = value", x=every, value=value)
         for place, item in enumerate(items):
             found += quoted_block("x[k] = y", x=target, k=place, y=self.visit(item))
         return found

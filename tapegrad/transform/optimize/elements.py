@@ -13,9 +13,8 @@ from tapegrad.transform.frontend.liveness import used
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.plan import Plan
 from tapegrad.transform.independence.uses import ADD, READ, STORE, UnprovedError
-from tapegrad.transform.ir import name
 from tapegrad.transform.kinds import is_array
-from tapegrad.transform.nodes import item, tuple_of
+from tapegrad.transform.nodes import element_of
 from tapegrad.transform.optimize import sizes
 from tapegrad.transform.optimize.indices import Indices, Position
 from tapegrad.transform.syntax import key_of, subtree, text_of
@@ -68,8 +67,7 @@ class Element:
         """Return the element of the array with another last part of the index."""
         if self.position is not None:
             last = quoted("runtime.index(k)", k=last)
-        parts = [*self.index[:-1], last]
-        return item(name(self.array), tuple_of(parts) if len(parts) > 1 else last)
+        return element_of(self.array, [*self.index[:-1], last])
 
     def note(self, kind: str, is_certain: bool) -> None:
         """Note a use."""

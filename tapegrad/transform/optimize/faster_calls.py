@@ -19,7 +19,7 @@ from tapegrad.transform.nodes import attribute
 from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.optimize.making import is_plain_array
 from tapegrad.transform.syntax import subtree, text_of
-from tapegrad.transform.trees import qualified
+from tapegrad.transform.trees import qualified_call
 
 # derivatives of products: what computes them, and the order of the arguments there
 _PRODUCTS = {
@@ -69,7 +69,7 @@ def _of_products(node: ast.Call, facts: Facts) -> ast.Call | None:
     if not all(isinstance(k, types.Array) and k.dtype == types.float64 for k in kinds):
         return None
     function, order = _PRODUCTS[name]
-    return _call(function, *(node.args[k] for k in order))
+    return qualified_call(function, *(node.args[k] for k in order))
 
 
 def _of_numpy(node: ast.Call, facts: Facts) -> ast.Call | None:
@@ -78,29 +78,25 @@ def _of_numpy(node: ast.Call, facts: Facts) -> ast.Call | None:
     kinds = [_kind(arg, facts) for arg in args]
     if name in _OF_INTEGERS and len(args) == 2:
         if all(_is_integer(arg, facts) for arg in args):
-            return _call(_OF_INTEGERS[name], *args)
+            return qualified_call(_OF_INTEGERS[name], *args)
     elif name in _OF_SHAPES and len(args) == 1:
         if isinstance(args[0], ast.Tuple) or _is_shape(kinds[0]):
-            return _call(_OF_SHAPES[name], *args)
+            return qualified_call(_OF_SHAPES[name], *args)
     elif name == "np.full" and len(args) == 2:
         if isinstance(args[0], ast.Tuple) or _is_shape(kinds[0]):
             if _is_float(args[1], facts):
-                return _call("runtime.full", *args)
+                return qualified_call("runtime.full", *args)
     elif name in _OF_ARRAYS and len(args) == 1 and is_plain_array(kinds[0]):
-        return _call(_OF_ARRAYS[name], *args)
+        return qualified_call(_OF_ARRAYS[name], *args)
     elif name in _LIKE_ARRAYS and len(args) == 1 and is_plain_array(kinds[0]):
-        return _call(_LIKE_ARRAYS[name], attribute(args[0], "shape"))
+        return qualified_call(_LIKE_ARRAYS[name], attribute(args[0], "shape"))
     elif name == "np.dot" and len(args) == 2:
         if all(_is_factor(kind) for kind in kinds) and (kinds[0].ndim, kinds[1].ndim) != (1, 1):
-            return _call(f"runtime.dot_{kinds[0].ndim}{kinds[1].ndim}", *args)
+            return qualified_call(f"runtime.dot_{kinds[0].ndim}{kinds[1].ndim}", *args)
     elif isinstance(node.func, ast.Attribute) and node.func.attr == "copy" and not args:
         if is_plain_array(_kind(node.func.value, facts)):
-            return _call("runtime.duplicate", node.func.value)
+            return qualified_call("runtime.duplicate", node.func.value)
     return None
-
-
-def _call(function: str, *arguments: ast.expr) -> ast.Call:
-    return ast.Call(qualified(function), list(arguments), [])
 
 
 def _kind(node: ast.expr, facts: Facts) -> Any:

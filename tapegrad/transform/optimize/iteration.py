@@ -24,7 +24,7 @@ from tapegrad.transform.optimize import sizes
 from tapegrad.transform.optimize.elements import Element, Elements, gives_several
 from tapegrad.transform.optimize.indices import assigned_again
 from tapegrad.transform.syntax import subtree, text_of
-from tapegrad.transform.trees import qualified, quoted
+from tapegrad.transform.trees import qualified_call, quoted
 from tapegrad.transform.verifier.code import leaves
 
 FLOAT, SINGLE, INTEGER, BOOLEAN = "float", "float32", "integer", "boolean"
@@ -389,7 +389,7 @@ class Iteration:
             if not isinstance(right, ast.Name):
                 right = self._named("divisor", right)
             self._note_error(quoted("x == 0", x=right))
-            return _call("runtime.quotient", left, right), FLOAT
+            return qualified_call("runtime.quotient", left, right), FLOAT
         if isinstance(node.op, ast.Pow) and SINGLE not in (left_kind, right_kind):
             if isinstance(right, ast.Constant) and isinstance(right.value, int):
                 return ast.BinOp(left, node.op, right), kind
@@ -449,11 +449,11 @@ class Iteration:
             return ast.Call(node.func, values, []), kind
         if text == "np.divide" and SINGLE not in kinds:
             self.work += 2
-            return _call("runtime.quotient", *values), FLOAT
+            return qualified_call("runtime.quotient", *values), FLOAT
         if module in ("np", "math") and name in _MAGNITUDES:
             if name == "fabs" and SINGLE not in kinds:
                 values, kinds = [_as_float(v, kind) for v, kind in parts], [FLOAT]
-            return _call("abs", *values), _joined(*kinds)
+            return qualified_call("abs", *values), _joined(*kinds)
         if module in ("np", "math") and name in _TESTS:
             return ast.Call(node.func, values, []), BOOLEAN
         if text == "np.power" and (FLOAT not in kinds or SINGLE in kinds):
@@ -471,12 +471,12 @@ class Iteration:
                     self._note_error(quoted("abs(x) > limit", x=values[0], limit=limit))
                 if name == "pow":
                     return _power(*values), FLOAT
-                found = _call(f"vector_math.{name}", *values)
+                found = qualified_call(f"vector_math.{name}", *values)
                 is_single = kinds == [SINGLE] and module != "scalar_ops"
                 return (_as_single(found, FLOAT), SINGLE) if is_single else (found, FLOAT)
         if not module and SINGLE not in kinds and (helper := self.helper(text)):
             self.work += 4
-            return _call(helper, *values), FLOAT
+            return qualified_call(helper, *values), FLOAT
         raise UnprovedError(f"of the call of `{text}`")
 
 
@@ -524,11 +524,11 @@ def _as_float(value: ast.expr, kind: str) -> ast.expr:
         return value
     if isinstance(value, ast.Constant):
         return ast.Constant(float(value.value))
-    return _call("float", value)
+    return qualified_call("float", value)
 
 
 def _as_single(value: ast.expr, kind: str) -> ast.expr:
-    return value if kind == SINGLE else _call("np.float32", value)
+    return value if kind == SINGLE else qualified_call("np.float32", value)
 
 
 def _assign(name: str, value: ast.expr) -> ast.stmt:
@@ -545,9 +545,5 @@ def _power(base: ast.expr, exponent: ast.expr) -> ast.expr:
         if number >= 1.0 and number.is_integer():
             return ast.BinOp(base, ast.Pow(), ast.Constant(int(number)))
         if (number - 0.5).is_integer():
-            return _call("vector_math.half_power", base, ast.Constant(int(number - 0.5)))
-    return _call("vector_math.pow", base, exponent)
-
-
-def _call(function: str, *arguments: ast.expr) -> ast.expr:
-    return ast.Call(qualified(function), list(arguments), [])
+            return qualified_call("vector_math.half_power", base, ast.Constant(int(number - 0.5)))
+    return qualified_call("vector_math.pow", base, exponent)

@@ -10,7 +10,7 @@ from numba.core import types
 
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.kinds import is_array
-from tapegrad.transform.nodes import tuple_of
+from tapegrad.transform.nodes import element_of, tuple_of
 from tapegrad.transform.syntax import text_of
 from tapegrad.transform.trees import quoted, quoted_block
 
@@ -67,8 +67,8 @@ def _elements(array: str, call: ast.Call, maker: str) -> list[ast.stmt]:
     if maker == "np.array":
         found = []
         for place, item in _items(call.args[0]):
-            index = tuple_of(map(ast.Constant, place)) if len(place) > 1 else place[0]
-            found += quoted_block("x[k] = y", x=array, k=index, y=item)
+            target = element_of(array, [ast.Constant(k) for k in place])
+            found += quoted_block("x = y", x=target, y=item)
         return found
     if maker == "np.copy":
         return quoted_block("runtime.assign(x, y)", x=array, y=call.args[0])

@@ -22,9 +22,8 @@ from numba.core import types
 from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.sums import blocks_of
-from tapegrad.transform.ir import name
 from tapegrad.transform.kinds import is_array
-from tapegrad.transform.nodes import is_number, item, tuple_of
+from tapegrad.transform.nodes import element_of, is_number
 from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.optimize.making import MAKERS, is_plain_array
 from tapegrad.transform.syntax import callee_of, key_of, subtree
@@ -46,7 +45,7 @@ class Element:
         stop = count if isinstance(count, ast.Constant) else quoted("max(n, 0)", n=count)
         whole = ast.Slice(None, stop, None)
         parts = [part if is_number(part, 0) else whole for part in self.index]
-        return item(name(self.array), tuple_of(parts) if len(parts) > 1 else parts[0])
+        return element_of(self.array, parts)
 
 
 @dataclass

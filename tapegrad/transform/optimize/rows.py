@@ -18,7 +18,7 @@ from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.independence.plan import known_offsets, moved, offset_of, range_of
 from tapegrad.transform.independence.sums import assignments, blocks_of
 from tapegrad.transform.ir import name as name_of
-from tapegrad.transform.nodes import integer, is_number, item, tuple_of
+from tapegrad.transform.nodes import element_of, integer, is_number
 from tapegrad.transform.optimize import sizes
 from tapegrad.transform.optimize.elements import may_raise_error
 from tapegrad.transform.optimize.function import Function
@@ -267,7 +267,7 @@ if trips > 0:
                 k=target,
                 first=first,
                 end=end,
-                element=item(name_of(array), tuple_of(index) if others else index[0]),
+                element=element_of(array, index),
             )
         else:
             for name in group:

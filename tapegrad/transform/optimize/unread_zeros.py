@@ -26,7 +26,7 @@ from tapegrad.transform.independence.plan import offset_of
 from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.ir import name
 from tapegrad.transform.kinds import is_array
-from tapegrad.transform.nodes import integer, is_number, item, tuple_of
+from tapegrad.transform.nodes import element_of, integer, is_number
 from tapegrad.transform.optimize.extents import Extents
 from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.syntax import callee_of, key_of, may_leave, subtree, text_of
@@ -190,10 +190,9 @@ class _Removal:
             if is_sum and index_of(inner.target, site.array) == nest.targets:
                 nest.body[at : at + 1] = quoted_block("x = y", x=inner.target, y=inner.value)
                 if test is not None:
-                    index = [name(target) for target in outer]
                     part: ast.expr = name(site.array)
-                    if index:
-                        part = item(part, tuple_of(index) if len(index) > 1 else index[0])
+                    if outer:
+                        part = element_of(part, [name(target) for target in outer])
                     test.orelse += quoted_block("runtime.clear(x)", x=part)
                 if not is_whole:
                     (extent,) = nest.extents
