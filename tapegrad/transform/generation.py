@@ -65,7 +65,7 @@ def generate(
     text = _text(program.functions)
     given = (*store.namespace({}), *program.statics)
     fresh = {t for t, v in program.statics.items() if hasattr(v, "_tapegrad_transform")}
-    pure = {t for t, v in program.statics.items() if op_of_function(v) is not None}
+    pure = {t for t, v in program.statics.items() if _is_pure(v)}
     verify(text, given, program.unwritten, program.primals, fresh, program.segments, pure)
     derivative.finish(program, entries[0])
     versions = versions_of(program, entries, condition)
@@ -87,6 +87,12 @@ def analysed(function: Any, kinds: tuple[Any, ...]) -> Instance:
     instance = program.instance(function, tuple(map(types.unliteral, kinds)))
     program.analyse()
     return instance
+
+
+def _is_pure(function: Any) -> bool:
+    """Whether a function returns the same for the same arguments, whatever they hold."""
+    is_constant = getattr(function, "tapegrad_constant", False)
+    return is_constant or op_of_function(function) is not None
 
 
 def _write_call(program: Program, derivative: Derivative, entry: str, bound: Bound) -> str:

@@ -121,6 +121,18 @@ def test_derivatives(function):
     assert_equal(x.grad, expected[0])
 
 
+@pytest.mark.compiled
+def test_the_largest_element_of_what_a_step_makes_is_found_again():
+    def f(x, rows):
+        def step(state, row):
+            quantiles = tg.quantile(tg.reshape(rows, (3, 2, 3)), 0.1, axis=-1)
+            return 0.6 * state + row * tg.logsumexp(quantiles, axis=(0, 1)), None
+
+        return tg.sum(tg.scan(step, x, rows)[0])
+
+    assert_equal(tg.grad(tg.jit(f), (0, 1))(V, A), tg.grad(f, (0, 1))(V, A))
+
+
 def test_functions_agree_with_python_loops():
     total = tg.grad(lambda x: sum(tg.sum(A[i] * x) * i for i in range(6)))(V)
     assert_equal(tg.grad(counted)(V, A), total)
