@@ -62,6 +62,7 @@ LAYERS = [
     ["transform.independence"],
     ["transform.optimize", "transform.parallel"],
     ["transform.codegen"],
+    ["transform.equivalence"],
     ["transform.generation"],
     [
         f"transform.{name}"

@@ -39,6 +39,7 @@ from tapegrad.transform.declared import Declared
 from tapegrad.transform.errors import (
     RoundedWarning,
     SerialLoopWarning,
+    SlowerCodeWarning,
     TransformError,
     UnequalExtentsError,
 )
@@ -374,6 +375,8 @@ class Derivative(Recording):
             warnings.warn(SerialLoopWarning(message), stacklevel=level_of_user())
         for message in namespace["_about"]["rounded"]:
             warnings.warn(RoundedWarning(message), stacklevel=level_of_user())
+        for message in namespace["_about"]["slower"]:
+            warnings.warn(SlowerCodeWarning(message), stacklevel=level_of_user())
         return namespace
 
     # -- omitted arguments --------------------------------------------------------------------

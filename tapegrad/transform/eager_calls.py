@@ -114,6 +114,12 @@ def _called(dotted: str) -> Callable[..., Any]:
     return _others[short].function if namespace == _OTHERS else _others[short].plain
 
 
+def is_of_package(path: str) -> bool:
+    """Whether a path denotes a function of the package, or a derivative of one."""
+    (dotted, _), *_ = ast.literal_eval(path)
+    return dotted.partition(".")[0] not in (_OTHERS, _PLAIN)
+
+
 def _with_leaf(values: list[Any], number: int) -> list[Any]:
     """Return values, one of them as a tensor that requires gradients."""
     found = values[number]

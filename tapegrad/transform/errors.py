@@ -54,6 +54,13 @@ class RoundedWarning(UserWarning):
     """
 
 
+class SlowerCodeWarning(UserWarning):
+    """A derivative runs as it was verified, since what was made of it for speed differs from it.
+
+    It is right. That the other version is wrong is a defect of the package, to be reported.
+    """
+
+
 class VerificationError(ArithmeticError):
     """A derivative does not match its function.
 

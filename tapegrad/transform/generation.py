@@ -14,7 +14,8 @@ from numba.core import types
 from tapegrad.transform.codegen import store
 from tapegrad.transform.codegen.instance import Instance
 from tapegrad.transform.codegen.program import Program
-from tapegrad.transform.codegen.versions import versions_of
+from tapegrad.transform.codegen.versions import Versions, versions_of
+from tapegrad.transform.equivalence.comparison import compare
 from tapegrad.transform.generated import Generated, parsed_function
 from tapegrad.transform.rules.partials import op_of_function
 from tapegrad.transform.stubs import inherited_options
@@ -23,6 +24,10 @@ from tapegrad.transform.verifier.verify import verify, verify_names
 if TYPE_CHECKING:
     from tapegrad.transform.base import Bound, Derivative
 
+_SLOWER = (
+    "a derivative of {} runs without what makes it faster, since the faster version is wrong: {}. "
+    "The derivative is right. This is a defect of tapegrad; please report it with the function"
+)
 FASTER = "# versions that run faster, made of these"
 """What stands between what is verified and other functions."""
 
@@ -70,11 +75,19 @@ def generate(
     derivative.finish(program, entries[0])
     versions = versions_of(program, entries, condition)
     text = _text(versions.verified)
+    about: dict[str, Any] = {"slower": []}
     if versions.faster:
         faster = _text(versions.faster)
         verify_names(faster, [*given, *(function.name for function in versions.verified)])
-        text += f"\n\n{FASTER}\n{faster}"
-    about = {"entry": entries[0], "cache": kept, "statics": recipe.write(program)}
+        whole = f"{text}\n\n{FASTER}\n{faster}"
+        names = store.namespace(program.statics)
+        difference = compare(whole, versions.pairs, kinds, names).difference
+        if difference:  # what was verified is right; it only takes longer
+            versions = Versions(versions.verified, [], entries[0])
+            about["slower"] = [_SLOWER.format(derivative.py_func.__name__, difference)]
+        else:
+            text = whole
+    about |= {"entry": entries[0], "cache": kept, "statics": recipe.write(program)}
     about |= {"run": versions.run, "assuming": versions.assuming}
     about["in order"] = versions.messages
     about["rounded"] = list(dict.fromkeys(program.rounded))

@@ -29,6 +29,8 @@ class Versions:
         The name of one that raises an `UnequalExtentsError` if extents differ; "" for none.
     messages
         What is to be said of loops that run in order.
+    pairs
+        The names of functions that were verified, and of those that run in their place.
     """
 
     verified: list[Generated]
@@ -36,6 +38,7 @@ class Versions:
     run: str
     assuming: str = ""
     messages: list[str] = field(default_factory=list)
+    pairs: list[tuple[str, str]] = field(default_factory=list)
 
 
 def versions_of(program: Program, entries: list[str], condition: str) -> Versions:
@@ -61,9 +64,12 @@ def versions_of(program: Program, entries: list[str], condition: str) -> Version
     found.faster += faster.functions
     runs = [faster.names.get(run, run) for run in runs]
     found.run = runs[0]
+    if found.run != entries[0]:
+        found.pairs.append((entries[0], found.run))
     if condition:
         found.faster.append(_guarded(program, verified, entries[1], runs[1], condition))
         found.assuming = found.faster[-1].name
+        found.pairs.append((entries[0], found.assuming))
     return found
 
 

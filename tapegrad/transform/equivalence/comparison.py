@@ -1,0 +1,307 @@
+"""Runs of two functions for the same random arguments, and what differs."""
+
+from __future__ import annotations
+
+import ast
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import FunctionType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba.core import types
+
+from tapegrad.transform.equivalence.array_functions import empty
+from tapegrad.transform.equivalence.field import RUN, ZERO, Number, UnfollowedError, number
+from tapegrad.transform.equivalence.meanings import (
+    BUILTINS,
+    meaning_if_called,
+    names_of,
+    with_numbers,
+)
+from tapegrad.transform.errors import UnequalExtentsError
+
+_MOST_OPERATIONS = 20_000  # of a run; they take some ten milliseconds
+_MOST_ALTOGETHER = 200_000
+_MOST_RUNS = 6
+_MOST_TRIES = 60
+_MOST_AGAIN = 10  # to find out that a result depends on memory that is not filled
+_MOST_EXTENT = 20
+_TICK = "_tick"
+
+
+class Sizes(NamedTuple):
+    """What the arguments of a run are like.
+
+    Attributes
+    ----------
+    extents, integers
+        The extents of all axes of arrays, and the values of integers.
+    has_zeros
+        Whether half of the numbers are 0.
+    """
+
+    extents: tuple[int, ...]
+    integers: tuple[int, ...]
+    has_zeros: bool = False
+
+
+EQUAL_SIZES = (3, 3, False), (9, 9, False), (2, 2, True), (9, 2, True), (1, 1, False), (4, 1, False)
+"""Extents, integers, and whether there are zeros, of arguments that are tried first."""
+
+
+class Comparison(NamedTuple):
+    """What was found.
+
+    Attributes
+    ----------
+    runs
+        How often the results were equal.
+    difference
+        What differs, "" for nothing.
+    reason
+        Why a run was not followed, "" if all were.
+    """
+
+    runs: int
+    difference: str = ""
+    reason: str = ""
+
+
+def compare(
+    text: str,
+    pairs: Iterable[tuple[str, str]],
+    kinds: tuple[Any, ...],
+    namespace: Mapping[str, Any],
+) -> Comparison:
+    """Run pairs of functions of a module for the same random arguments.
+
+    Parameters
+    ----------
+    text
+        The module.
+    pairs
+        The names of two functions each.
+    kinds
+        numba's types of the arguments of all of them.
+    namespace
+        What other names of the module refer to.
+    """
+    try:
+        module = _module(text, namespace)
+    except UnfollowedError as error:
+        return Comparison(0, reason=str(error))
+    extents = _extents(module)
+    found = [_compared(module, *pair, kinds, _Tries(kinds, extents)) for pair in pairs]
+    return next((c for c in found if c.difference), min(found, default=Comparison(0)))
+
+
+def _compared(
+    module: Mapping[str, Any], one: str, other: str, kinds: tuple[Any, ...], tries: _Tries
+) -> Comparison:
+    equal, reason, spent = 0, "", 0
+    for seed, sizes in enumerate(tries):
+        if equal == _MOST_RUNS or spent > _MOST_ALTOGETHER:
+            break
+        try:
+            first = _outcome(module[one], kinds, sizes, seed)
+        except UnfollowedError as error:
+            reason = reason or str(error)
+            continue
+        except Exception as error:  # the arguments do not fit the function
+            reason = reason or f"{type(error).__name__}: {error}"
+            continue
+        finally:
+            spent += RUN.spent
+            tries.note(sizes, RUN.spent)
+        try:
+            second = _outcome(module[other], kinds, sizes, seed)
+        except UnequalExtentsError:
+            continue  # which it says before anything else, so that the other one is called
+        except UnfollowedError as error:
+            reason = reason or str(error)
+            continue
+        except Exception as error:
+            return Comparison(equal, f"{other} raises {type(error).__name__}: {error}")
+        finally:
+            spent += RUN.spent
+        if not _is_equal(first, second):
+            again = (_outcome(module[one], kinds, sizes, seed) for _ in range(_MOST_AGAIN))
+            if all(_is_equal(first, outcome) for outcome in again):
+                return Comparison(equal, f"{other} differs from {one}")
+            reason = reason or f"{one} reads elements that were not filled"
+            continue
+        equal += 1
+        tries.fitting.append(sizes)
+    return Comparison(equal, reason=reason)
+
+
+class _Tries:
+    """What arguments are like that are tried one after the other.
+
+    If arguments do not fit, others are tried that are nearly those with which a function came
+    furthest. What fits is tried again, with other numbers.
+
+    Parameters
+    ----------
+    kinds
+        The types of the arguments.
+    extents
+        Extents that a function may expect.
+
+    Attributes
+    ----------
+    fitting
+        What did fit.
+    """
+
+    def __init__(self, kinds: tuple[Any, ...], extents: list[int]) -> None:
+        self.axes, self.integers = map(sum, zip((0, 0), *map(_places, kinds), strict=True))
+        self.extents = extents
+        self.fitting: list[Sizes] = []
+        self.best, self.most = self._equal(3, 3), -1
+
+    def _equal(self, extent: int, integer: int, has_zeros: bool = False) -> Sizes:
+        return Sizes((extent,) * self.axes, (integer,) * self.integers, has_zeros)
+
+    def note(self, sizes: Sizes, operations: int) -> None:
+        """Note how far a function came."""
+        if operations >= self.most:
+            self.best, self.most = sizes, operations
+
+    def __iter__(self) -> Iterator[Sizes]:
+        for given in EQUAL_SIZES:
+            yield self._equal(*given)
+        if not self.fitting:
+            for extent in self.extents:
+                yield self._equal(extent, 3)
+        draw = random.Random(0)
+        for count in range(_MOST_TRIES):
+            if self.fitting:
+                yield self.fitting[count % len(self.fitting)]._replace(has_zeros=bool(count % 2))
+            else:
+                yield self._changed(draw)
+
+    def _changed(self, draw: random.Random) -> Sizes:
+        """Return what came furthest with one or two other extents or integers."""
+        extents, integers = [*self.best.extents], [*self.best.integers]
+        for _ in range(draw.randint(1, 2)):
+            place = draw.randrange(max(len(extents) + len(integers), 1))
+            if place < len(extents):
+                extents[place] = draw.choice([1, 2, 3, 4, 5, *self.extents])
+            elif integers:
+                integers[place - len(extents)] = draw.randrange(5)
+        return Sizes(tuple(extents), tuple(integers))
+
+
+def _places(kind: Any) -> tuple[int, int]:
+    """Return how many axes, and how many integers, arguments of a type have."""
+    kind = types.unliteral(kind)
+    if isinstance(kind, types.Array):
+        return kind.ndim, 0
+    if isinstance(kind, types.BaseTuple):
+        axes, integers = zip((0, 0), *map(_places, kind.types), strict=True)
+        return sum(axes), sum(integers)
+    return 0, int(isinstance(kind, types.Integer))
+
+
+def _extents(module: Mapping[str, Any]) -> list[int]:
+    """Return the extents that functions may expect: the constants in them."""
+    made = [value for value in module.values() if isinstance(value, FunctionType)]
+    numbers = {n for function in made for n in function.__code__.co_consts if type(n) is int}
+    return sorted({k for n in numbers for k in (n, n + 1) if 5 < k <= _MOST_EXTENT})
+
+
+def _outcome(function: Callable[..., Any], kinds: tuple[Any, ...], sizes: Sizes, seed: int) -> Any:
+    """Return what a function returns and has written to its arguments."""
+    arguments = _Arguments(sizes, random.Random(seed))
+    RUN.begin(seed, _MOST_OPERATIONS)
+    given = tuple(map(arguments.of, kinds))
+    return function(*given), given
+
+
+class _Arguments:
+    """Makes random arguments, one after the other."""
+
+    def __init__(self, sizes: Sizes, draw: random.Random) -> None:
+        self.extents, self.integers = iter(sizes.extents), iter(sizes.integers)
+        self.indices = range(min(sizes.extents, default=1))
+        self.has_zeros = sizes.has_zeros
+        self.draw = draw
+
+    def of(self, kind: Any) -> Any:
+        """Return an argument of a type."""
+        kind = types.unliteral(kind)
+        if isinstance(kind, types.Omitted):
+            return kind.value
+        if isinstance(kind, types.NoneType):
+            return None
+        if isinstance(kind, types.Integer):
+            return next(self.integers)
+        if isinstance(kind, types.BaseTuple):
+            parts = [*map(self.of, kind.types)]
+            return kind.instance_class(*parts) if hasattr(kind, "instance_class") else tuple(parts)
+        if not isinstance(kind, types.Array):
+            return self.number(kind)
+        made = empty(tuple(next(self.extents) for _ in range(kind.ndim)), kind.dtype)
+        for place in np.ndindex(made.shape):
+            made[place] = self.number(kind.dtype)
+        return np.asfortranarray(made) if kind.layout == "F" else made
+
+    def number(self, kind: Any) -> Any:
+        """Return a random number of a type; integers may be indices."""
+        if isinstance(kind, (types.Float, types.Complex)):
+            real, imag = self.draw.getrandbits(60), self.draw.getrandbits(60)
+            if self.has_zeros and self.draw.random() < 0.5:
+                return ZERO
+            return Number(real, imag if isinstance(kind, types.Complex) else 0)
+        if isinstance(kind, types.Boolean):
+            return self.draw.random() < 0.5
+        if isinstance(kind, types.Integer):
+            return self.draw.choice(self.indices)
+        raise UnfollowedError(f"an argument of type {kind}")
+
+
+def _is_equal(one: Any, other: Any) -> bool:
+    if isinstance(one, tuple):
+        is_like = isinstance(other, tuple) and len(one) == len(other)
+        return is_like and all(map(_is_equal, one, other))
+    if isinstance(one, np.ndarray):
+        return (
+            isinstance(other, np.ndarray)
+            and one.shape == other.shape
+            and all(map(_is_equal, one.ravel().tolist(), other.ravel().tolist()))
+        )
+    if one is None or isinstance(one, str):
+        return bool(one == other)
+    return other is not None and bool(number(one) == number(other))
+
+
+def _module(text: str, namespace: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the names of a module whose functions compute with the numbers of a field."""
+    tree = ast.parse(text)
+    for function in tree.body:
+        assert isinstance(function, ast.FunctionDef)
+        function.decorator_list = []
+        _count_iterations(function.body)
+    code = with_numbers(compile(tree, "<compared>", "exec"))
+    defined = {function.name for function in tree.body if isinstance(function, ast.FunctionDef)}
+    outside = (names_of(code) - defined) & set(namespace)
+    found = {name: meaning_if_called(namespace[name]) for name in outside}
+    found |= {"__builtins__": BUILTINS, _TICK: RUN.tick}
+    exec(code, found)
+    return found
+
+
+def _count_iterations(body: list[ast.stmt]) -> None:
+    """Let loops count their iterations, since random numbers may lead to endless ones."""
+    for statement in body:
+        if isinstance(statement, (ast.For, ast.While)):
+            function = ast.Name(_TICK, ast.Load())
+            call = ast.Call(function, [], [])
+            counted = ast.Expr(call)
+            for node in (function, call, counted):
+                ast.copy_location(node, statement)
+            statement.body.insert(0, counted)
+        for block in ("body", "orelse", "handlers"):
+            _count_iterations(getattr(statement, block, []))
