@@ -12,7 +12,7 @@ import itertools
 import linecache
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numba
 import numpy as np
@@ -166,8 +166,8 @@ class Derivative(Recording):
     check: Any  # compares it with the function in a call (`tapegrad.transform.checks.checking`)
     # the pushforward for tangents of the arguments at some positions, and the function from
     # arguments and a cotangent of the result to the cotangents of the arguments at some positions
-    jvp: Callable[[Any, tuple[int, ...]], Derivative]
-    vjp: Callable[[Any, tuple[int, ...]], Derivative]
+    jvp: ClassVar[Callable[[Any, tuple[int, ...]], Derivative]]
+    vjp: ClassVar[Callable[[Any, tuple[int, ...]], Derivative]]
 
     def __init__(self, base: Any, label: str, extra: tuple[str, ...] = ()) -> None:
         self.base = base
@@ -183,7 +183,8 @@ class Derivative(Recording):
         self._made: dict[Any, Any] = {}  # hashes of the names of the function when they were made
         self._dropped: list[Any] = []  # code that may still run
         if extra and self.py_func.__defaults__:
-            self.__class__ = _binding(type(self))
+            kind: Any = type(self)
+            self.__class__ = _binding(kind)
         self.root: Any = base.root if isinstance(base, Derivative) else base
         frozen.enter(self.root, self)
 
@@ -247,7 +248,8 @@ class Derivative(Recording):
         if version is None:
             return None
         if not isinstance(self, _Assuming):
-            self.__class__ = _assuming(type(self))
+            kind: Any = type(self)
+            self.__class__ = _assuming(kind)
         return self._compiled(version, arguments)
 
     def _compiled(self, inner: Any, arguments: tuple[Any, ...]) -> Any:
@@ -530,18 +532,24 @@ def complete(function: Any, args: tuple[Any, ...], kws: dict[str, Any]) -> tuple
     return bound.args
 
 
-class _Binding:
+if TYPE_CHECKING:
+    _Mixed = Derivative  # what the classes below are mixed into
+else:
+    _Mixed = object
+
+
+class _Binding(_Mixed):
     """Binds arguments if some with defaults precede those that a derivative adds.
 
     numba's binding of keywords does not know that the last positional arguments are the added ones.
     """
 
-    def __call__(self: Any, *args: Any, **kws: Any) -> Any:
+    def __call__(self, *args: Any, **kws: Any) -> Any:
         if self._binds(kws):
             return super().__call__(*complete(self, args, kws))
         return super().__call__(*args, **kws)
 
-    def get_call_template(self: Any, args: Any, kws: Any) -> Any:
+    def get_call_template(self, args: Any, kws: Any) -> Any:
         """Return numba's template for calls from compiled code."""
         if self._binds(kws):
             raise TypingError(
@@ -550,17 +558,17 @@ class _Binding:
             )
         return super().get_call_template(args, kws)
 
-    def _binds(self: Any, kws: Any) -> bool:
+    def _binds(self, kws: Any) -> bool:
         return bool(kws) and not kws.keys() & set(self.extra_names())
 
 
-class _Assuming:
+class _Assuming(_Mixed):
     """Has versions for arguments whose extents are equal; calls another one if they differ."""
 
-    def __call__(self: Any, *args: Any, **kws: Any) -> Any:
+    def __call__(self, *args: Any, **kws: Any) -> Any:
         return self.assume(super().__call__, *args, **kws)
 
-    def assume(self: Any, version: Callable[..., Any], *args: Any, **kws: Any) -> Any:
+    def assume(self, version: Callable[..., Any], *args: Any, **kws: Any) -> Any:
         """Call a version for equal extents, or the general one."""
         try:
             return version(*args, **kws)

@@ -64,6 +64,7 @@ class Builder:
 
     def update(self, target: ast.expr, sign: str, value: ast.expr) -> None:
         """Add ``target += value``, or another operation by its sign."""
+        assert isinstance(target, (ast.Name, ast.Subscript))
         self.body.append(ast.AugAssign(target, OPERATORS[sign](), value))
 
     def do(self, expr: ast.expr) -> None:

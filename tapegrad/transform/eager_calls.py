@@ -356,7 +356,7 @@ def register() -> None:
             continue
         for dotted in declaration.names:
             namespace, _, short = dotted.rpartition(".")
-            function = NAMESPACES[namespace][short]
+            function: Any = NAMESPACES[namespace][short]
             typing = _Typing(dotted, getattr(declaration, "declaration", declaration))
             overload(function, strict=False, prefer_literal=True)(typing.implementation)
             function.tapegrad_overloaded = typing

@@ -240,7 +240,7 @@ def positions(
 ) -> tuple[tuple[int, ...], bool]:
     """Return the positions in `argnums`, and whether it is a single integer."""
     single = isinstance(argnums, int)
-    given = (argnums,) if single else argnums
+    given: Any = (argnums,) if single else argnums
     if (
         not isinstance(given, (tuple, list))
         or not given

@@ -31,6 +31,8 @@ def known_to_numba(op: Elementwise) -> bool:
 class _Ops(types.ModuleType):
     """The ops by name, for generated code: ``ops.sigmoid(x)``; a module for numba's sake."""
 
+    call_eager: Any
+
     def __init__(self, name: str, convert: Callable[[Any], Any]) -> None:
         super().__init__(name)
         self._convert = convert

@@ -80,8 +80,8 @@ def generate(
         faster = _text(versions.faster)
         verify_names(faster, [*given, *(function.name for function in versions.verified)])
         whole = f"{text}\n\n{FASTER}\n{faster}"
-        names = store.namespace(program.statics)
-        difference = compare(whole, versions.pairs, kinds, names).difference
+        known = store.namespace(program.statics)
+        difference = compare(whole, versions.pairs, kinds, known).difference
         if difference:  # what was verified is right; it only takes longer
             versions = Versions(versions.verified, [], entries[0])
             about["slower"] = [_SLOWER.format(derivative.py_func.__name__, difference)]

@@ -32,5 +32,6 @@ def kept_with_function(compute: Callable[..., Any]) -> Any:
             function.__dict__.pop(name, None)
         functions.clear()
 
-    found.cache_clear = cache_clear
-    return found
+    kept: Any = found
+    kept.cache_clear = cache_clear
+    return kept

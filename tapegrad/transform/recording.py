@@ -102,8 +102,8 @@ def record(function: Any, *args: Any, **kwargs: Any) -> Any:
             return _record_number(function, facts, args, plain, active)
         if facts.is_swept and not facts.changed:
             return _record_results(function, facts, args, plain, active)
-    call = Call(function)
-    return call.arranged(Recorded.apply(call, *args))
+    recorded = Call(function)
+    return recorded.arranged(Recorded.apply(recorded, *args))
 
 
 class CallFrame(RuleFrame):

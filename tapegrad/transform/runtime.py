@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from llvmlite import ir
@@ -458,7 +459,7 @@ def _as_kind(array, kind):
     return lambda array, kind: np.ascontiguousarray(array.astype(dtype))
 
 
-def kind_name(kind):
+def kind_name(kind: Any) -> str:
     """Return the name in generated code of a type of arrays on the tape (see `__getattr__`)."""
     return f"array_{kind.dtype}_{kind.ndim}_{kind.layout}"
 

@@ -58,12 +58,11 @@ def text_of(node: ast.AST) -> str:
 
     Names, attributes of names and integers, which most nodes are, take it much less time.
     """
-    kind = type(node)
-    if kind is ast.Name:
+    if isinstance(node, ast.Name):
         return node.id
-    if kind is ast.Attribute and type(node.value) in (ast.Name, ast.Attribute):
+    if isinstance(node, ast.Attribute) and isinstance(node.value, (ast.Name, ast.Attribute)):
         return f"{text_of(node.value)}.{node.attr}"
-    if kind is ast.Constant and type(node.value) is int:
+    if isinstance(node, ast.Constant) and type(node.value) is int:
         return repr(node.value)
     return ast.unparse(node)
 

@@ -219,6 +219,7 @@ def _i(like: Any) -> Any:
     return (lambda like: 1j) if is_complex(like) else (lambda like: 0.0)
 
 
+_function: Any
 for _function in (zero, one, i):
     _function.tapegrad_constant = True
 for _function in (paired, joined):  # where second derivatives need the derivatives of a rule
@@ -280,13 +281,18 @@ def _checked(
     return compiled
 
 
+def _passive(function: Any) -> Any:
+    """Mark a function that is not differentiated."""
+    function.tapegrad_passive = True
+    return function
+
+
 def _attempt(label: str, declared: Any) -> Any:
     """Return a function for compiled code that refuses a rule that numba does not compile."""
 
+    @_passive
     def attempt(given: Any) -> None:
         """Compile the rule for some arguments."""
-
-    attempt.tapegrad_passive = True
 
     def implementation(given: Any) -> Any:
         try:
@@ -306,10 +312,9 @@ def _attempt(label: str, declared: Any) -> Any:
 def _comparison(label: str, kind: str, names: list[str]) -> Any:
     """Return a function for compiled code that refuses invalid results of a rule."""
 
+    @_passive
     def compare(found: Any, like: Any) -> None:
         """Compare the result of a rule with the values that it belongs to."""
-
-    compare.tapegrad_passive = True
 
     def implementation(found: Any, like: Any) -> Any:
         found, like = types.unliteral(found), types.unliteral(like)

@@ -14,6 +14,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from tapegrad.kernels import slopes, special, vmath
+from tapegrad.ops.kinds import Elementwise
 from tapegrad.ops.op import TABLE
 from tapegrad.transform.cache.machine_code import jit
 
@@ -105,7 +106,9 @@ erf, erfc, pow = (_FUNCTIONS[name] for name in ("erf", "erfc", "pow"))
 
 def _of_op(name: str) -> Any:
     """Return the formula of an op, which has no branches, compiled."""
-    formula = TABLE[name].formula
+    op = TABLE[name]
+    assert isinstance(op, Elementwise)
+    formula: Any = op.formula
     compiled = dict.fromkeys(("vmath", "special", "slopes"), _MODULE)
     scope = {**formula.__globals__, "__name__": __name__, **compiled}
     return _compiled(python.FunctionType(formula.__code__, scope, name))

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from numba.core import types
 
+from tapegrad.transform.base import Derivative
 from tapegrad.transform.composed import Composed, HessianProduct, Jacobian
 from tapegrad.transform.derivatives import (
-    Derivative,
     Pullback,
     Pushforward,
     pullback,

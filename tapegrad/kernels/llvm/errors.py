@@ -12,6 +12,7 @@ from typing import Any
 from llvmlite import ir
 from numba.core.callconv import RETCODE_NONE, RETCODE_OK
 
+_Lower: Any = object  # stands for a class of numba's for lowering, before which a class is
 _NO_ERROR = (RETCODE_OK.constant, RETCODE_NONE.constant)
 
 
@@ -33,7 +34,7 @@ def _of(function: Any) -> list[Callable[[Any], None]]:
     return found
 
 
-class GivesBack:
+class GivesBack(_Lower):
     """A class of numba's for lowering, for functions that give something back after an error."""
 
     def lower_function_body(self: Any) -> Any:

@@ -26,6 +26,7 @@ from numba.np.numpy_support import as_dtype
 from tapegrad.kernels.dtypes import not_compiled
 
 # where NumPy's C API has the dtype of an array, and the byte order of that
+_Lower: Any = object  # stands for a class of numba's for lowering, before which a class is
 _HEAD = object.__basicsize__
 _DTYPE, _ORDER = _HEAD + 40, _HEAD + 10
 _OTHER_ORDER = ord(">" if sys.byteorder == "little" else "<")
@@ -158,7 +159,7 @@ def _has_arrays(kind: Any) -> bool:
     return isinstance(kind, types.Array)
 
 
-class Wrapping:
+class Wrapping(_Lower):
     """Lowering that writes the function which Python calls, in place of numba's."""
 
     def create_cpython_wrapper(self: Any, release_gil: bool = False) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from numba.core.dispatcher import OmittedArg
 
 from tapegrad.transform import composed, derivatives
+from tapegrad.transform.base import Derivative
 from tapegrad.transform.checks import probes
 
 
@@ -65,7 +66,7 @@ class Claim:
         self.state: list[bytes] = []
         self._kept: Any = None
         self.builds_on: list[tuple[Any, int]] = []
-        if isinstance(self.function, derivatives.Derivative):
+        if isinstance(self.function, Derivative):
             self.builds_on.append((self.function, self.count))
 
     def differentiated(self, derivative: Any) -> tuple[Any, tuple[int, ...]]:

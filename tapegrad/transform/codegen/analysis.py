@@ -70,6 +70,12 @@ class Scope:
     rows: dict[str, str] = field(default_factory=dict)
     loop: Scope | None = None
 
+    @property
+    def own_loop(self) -> Loop:
+        """The loop that the block is the body of."""
+        assert isinstance(self.statement, Loop)
+        return self.statement
+
     def excludes(self, other: Scope) -> bool:
         """Whether no path takes both of two blocks in one iteration of the loops around them."""
         sides = self.sides()
@@ -486,13 +492,13 @@ def check_known(function: FunctionIR, activity: Activity) -> None:
                 function.source,
                 statement.line,
             )
-    arrays = activity.arrays
+    classes = activity.arrays
     for identifier, kind in function.types.items():
-        if is_container(kind) and activity.is_varied(identifier) and arrays.is_stored(identifier):
+        if is_container(kind) and activity.is_varied(identifier) and classes.is_stored(identifier):
             raise TransformError(
                 "cannot differentiate what is written into an array that a list, a dict, a record "
                 "or an instance of a class holds; pass the array as an argument, or use one array "
                 "with an axis more",
                 function.source,
-                arrays.store_line(function.body, identifier),
+                classes.store_line(function.body, identifier),
             )

@@ -266,7 +266,8 @@ class _Writer:
         for node in subtree(made):
             if isinstance(node, ast.Subscript):
                 assert isinstance(node.slice, ast.Constant)
-                node.slice = ast.Constant(node.slice.value * self.count + direction)
+                place: Any = node.slice.value
+                node.slice = ast.Constant(place * self.count + direction)
         return made
 
     def renamed(self, node: Any, direction: int) -> Any:

@@ -218,11 +218,11 @@ class Forward(Mode):
         if not self.is_active(store.array):
             return
         value = store.value
-        active = isinstance(value, ast.Name) and self.is_active(value.id)
-        if not active and store.op:
+        source = value.id if isinstance(value, ast.Name) and self.is_active(value.id) else ""
+        if not source and store.op:
             return
-        dot = name(self.dot(value.id)) if active else ast.Constant(0.0)
-        ndim = store.ndim if active else 0
+        dot = name(self.dot(source)) if source else ast.Constant(0.0)
+        ndim = store.ndim if source else 0
         target = self.dot(store.array)
         add_store(self.builder, Store(target, store.index, dot, store.op, ndim=ndim))
 

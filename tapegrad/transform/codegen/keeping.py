@@ -143,7 +143,7 @@ class Keeping:
                 self.add_row(scope, number)
         self.write_pops(scope, builder)
         if scope.rows:
-            outer[scope.statement.trips] = None
+            outer[scope.own_loop.trips] = None
         for statement in self.shadows.sizes.statements(scope.block):
             if id(statement) in again:
                 add_block(builder, [self.again(statement)])
@@ -295,7 +295,8 @@ class Keeping:
         holder = scope.loop or scope
         if not holder.rows:
             return [item(name("tape"), after_top(k)) for k in range(len(numbers))]
-        loop = holder.statement
+        loop = holder.own_loop
+        assert loop.bounds is not None
         low, _, step = loop.bounds
         turn: ast.expr = name(str(loop.index))
         turn = turn if is_number(low, 0) else binary(turn, "-", low)
@@ -307,20 +308,19 @@ class Keeping:
 
         They are separate arrays so that compilers see that iterations access neighbours.
         """
-        trips = name(scope.statement.trips)
+        trips = name(scope.own_loop.trips)
         for number, row in enumerate(dict.fromkeys(scope.rows.values())):
             place = binary(name("top"), "+", times(number, trips)) if number else name("top")
             builder.assign(name(row), call_of("runtime.row", name("tape"), place, trips))
 
     def is_reserved(self, scope: Scope) -> bool:
         """Whether a block is the body of a loop whose part of the tape is reserved at its start."""
-        loop = scope.statement
         return (
             scope.kind == "loop"
-            and loop.counted
+            and scope.own_loop.counted
             and bool(scope.stored or scope.rows)
             and not any(is_array(self.state.types[n]) for n in scope.stored)
-            and not self.keeps_inside(loop.body)
+            and not self.keeps_inside(scope.block)
         )
 
     def add_row(self, scope: Scope, number: str) -> None:
@@ -344,14 +344,14 @@ class Keeping:
         state, loop = self.state, scope
         while loop.kind in ("then", "else") and loop.parent is not None:
             loop = loop.parent
-        if loop is scope or loop.kind != "loop" or not loop.statement.counted:
+        if loop is scope or loop.kind != "loop" or not loop.own_loop.counted:
             return None
-        if any(may_share(state.types.get(c.phi)) for c in loop.statement.carried):
+        if any(may_share(state.types.get(c.phi)) for c in loop.own_loop.carried):
             return None
-        for statement in walk(loop.statement.body):
+        for statement in walk(loop.block):
             if isinstance(statement, Loop):
                 return None
-            rule = statement.rule if isinstance(statement, Let) else None
+            rule: Any = statement.rule if isinstance(statement, Let) else None
             if hasattr(rule, "has_forward") and rule.has_forward(
                 state, statement, for_numbers=False
             ):
@@ -369,10 +369,9 @@ class Keeping:
         state = self.state
         if isinstance(let.expr, (ast.Attribute, ast.Subscript)):  # an extent, or an element
             return False
-        body = loop.statement.body
         arrays = [n for n in names_in(let.expr) if is_array(state.types.get(n))]
         return any(
-            state.writes.may_change(n, body) or not self.is_same(n, let, is_whole=False)
+            state.writes.may_change(n, loop.block) or not self.is_same(n, let, is_whole=False)
             for n in arrays
         )
 

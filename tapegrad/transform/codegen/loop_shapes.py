@@ -104,14 +104,13 @@ def is_sum(loop: Loop, entry: Carried) -> bool:
 def _only_adds(block: Block, sums: set[str]) -> bool:
     """Enter the sums that a block makes; return whether it uses sums for nothing else."""
     for statement in block:
+        blocks: tuple[Block, ...] = ()
         if isinstance(statement, If):
             blocks = (statement.then, statement.orelse)
         elif isinstance(statement, Loop):
             if not _extends(statement, sums):  # enters the carried values first
                 return False
             blocks = (statement.test, statement.body)
-        else:
-            blocks = ()
         if not all(_only_adds(inner, sums) for inner in blocks) or not _extends(statement, sums):
             return False
     return True
@@ -152,8 +151,8 @@ def _extends(statement: Statement, sums: set[str]) -> bool:
                 sums.add(entry.phi)
                 sums.add(entry.out)
         plain = {e.phi for e in statement.carried if e.phi in sums}
-        plain |= {e.init.id for e in statement.carried if e.out in sums}
-        plain |= {e.next.id for e in statement.carried if e.out in sums}
+        own = [e for e in statement.carried if e.out in sums]
+        plain.update(n for e in own for value in (e.init, e.next) for n in names_in(value))
         return all(n in plain for n in used)
     return False
 
@@ -210,7 +209,8 @@ def _are_own(elements: list[tuple[str, ast.expr | None]], loop: Loop) -> bool:
     """
     assert loop.bounds is not None
     low, _, step = loop.bounds
-    if not all(isinstance(n, ast.Constant) and n.value >= k for k, n in enumerate((low, step))):
+    least: list[Any] = [n.value for n in (low, step) if isinstance(n, ast.Constant)]
+    if len(least) < 2 or any(value < k for k, value in enumerate(least)):
         return False
     axes: set[int] | None = None
     for array, index in elements:

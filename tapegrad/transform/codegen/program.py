@@ -157,8 +157,9 @@ class Program:
             return False
         function = instance.function
         for statement in walk(function.body):
-            rule = statement.rule if isinstance(statement, Let) else None
-            error = None
+            if not isinstance(statement, Let):
+                continue
+            rule, error = statement.rule, None
             if isinstance(rule, Call) and any(map(holds_instance, rule.kinds)):
                 error = rule.error
             elif isinstance(rule, Held) and instance.arrays.is_stored(statement.target):

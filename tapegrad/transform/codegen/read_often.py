@@ -91,9 +91,9 @@ class ReadOften:
             )
         return self._pays[key]
 
-    def _trips(self, loops: list[Loop]) -> list[Key]:
+    def _trips(self, loops: list[Loop]) -> list[Key | None]:
         """Return the keys of the trip counts of loops, as far as they are known."""
-        found: dict[str, Key] = {}
+        found: dict[str, Key | None] = {}
         for loop in loops:
             key = None
             if loop.bounds is not None:
@@ -103,7 +103,7 @@ class ReadOften:
             found[loop.index or f"loop {id(loop)}"] = key
         return list(found.values())
 
-    def _bound(self, high: ast.expr, known: dict[str, Key]) -> Key | None:
+    def _bound(self, high: ast.expr, known: dict[str, Key | None]) -> Key | None:
         """Return the key of the extent that a bound is, up to a constant.
 
         The iterations of a loop up to the index of another one are a triangle.
@@ -119,7 +119,7 @@ class ReadOften:
         return self.extents.of_number(high)
 
 
-def _covers(trips: list[Key], extents: list[Key]) -> bool:
+def _covers(trips: list[Key | None], extents: list[Key]) -> bool:
     left = list(trips)
     for extent in extents:
         if extent not in left:

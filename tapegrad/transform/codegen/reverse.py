@@ -411,9 +411,10 @@ class Reverse:
         state.read(high)
         if is_number(step, 1):
             first = binary(high, "-", ast.Constant(1))
-            last = binary(low, "-", ast.Constant(1))
+            last: ast.expr = binary(low, "-", ast.Constant(1))
             if isinstance(low, ast.Constant):
-                last = ast.Constant(low.value - 1)
+                start: Any = low.value
+                last = ast.Constant(start - 1)
             return [counting(index, call_of(over, first, last, ast.Constant(-1)))]
         count = call_of("len", call_of("range", low, high, step))
         return [counting("turn", nodes.downward(over, count)), (name(index), place)]

@@ -191,6 +191,7 @@ class _Cutter:
         inside -= {c.out for c in loop.carried} | {loop.trips}
         read = [n for statement in walk(loop.body) for n in reads(statement)]
         read += [n for c in loop.carried for n in names_in(c.next)]
+        assert loop.bounds is not None
         read += names_in(loop.bounds[2])
         return [n for n in dict.fromkeys(read) if n in known and n not in inside]
 
@@ -201,7 +202,7 @@ class _Cutter:
         function, lowering = self.function, self.instance.lowering
         body: Block = []
         carried: list[Carried] = []
-        results: list[Atom] = []
+        results: list[ast.Name] = []
         ends: Block = []
         for c, given_state in zip(loop.carried, state, strict=True):
             out = self.fresh(c.out, self.types[c.out])

@@ -139,7 +139,7 @@ class Shadows:
         result = Builder()
         made = [(s, target) for s in scope.block for target in defined(s)]
         if scope.kind == "loop":
-            made = [(scope.statement, c.phi) for c in scope.statement.carried] + made
+            made = [(scope.own_loop, c.phi) for c in scope.own_loop.carried] + made
         for statement, target in reversed(made):
             if target not in region.shadows or target in self.received or target in self.moved:
                 continue

@@ -70,7 +70,8 @@ class Sizes:
             return outside
         is_vector = state.types[array].ndim == 1
         expr = quoted("x.size" if is_vector else "x.shape[axis]", x=array, axis=axis)
-        maker = state.scopes.makers.get(array, scope.block[0])  # of parameters, any place will do
+        # of parameters, any place will do
+        maker: Any = state.scopes.makers.get(array, scope.block[0])
         found = Let(unused(f"{array}_size", state.types), expr, maker.line, rules.Passive(True))
         place = maker.body if isinstance(maker, Loop) and maker.body is scope.block else maker
         self.added.setdefault(id(place), []).append(found)

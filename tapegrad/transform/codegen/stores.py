@@ -119,25 +119,26 @@ class Stores:
         state.read(store.index)
         place = item(state.shadow(store.array), store.index)
         value = store.value
-        active = isinstance(value, ast.Name) and state.is_active(value.id)
-        single = isinstance(value, ast.Constant) or not is_array(state.types.get(value.id))
+        source = value.id if isinstance(value, ast.Name) else ""
+        active = bool(source) and state.is_active(source)
+        single = not is_array(state.types.get(source))
         region = self._is_region(store)
         if active and single:
             g = call_of("np.sum", place) if region else place
             factor = ast.Constant(-1.0 if store.op == "-" else 1.0)
-            state.add(value.id, g, factor)
+            state.add(source, g, factor)
         elif active:
             changes = negative(place) if store.op == "-" else place
-            state.add_array(value.id, changes if store.op else copy_of(place))
+            state.add_array(source, changes if store.op else copy_of(place))
         if store.op:
             return
-        if active and not single and state.arrays.of(value.id) == state.arrays.of(store.array):
+        if active and not single and state.arrays.of(source) == state.arrays.of(store.array):
             # the value comes from the same array: clear first, then add
             state.builder.body.pop()
             held = name(state.derivative("held"))
             state.builder.assign(held, copy_of(place))
             state.builder.assign(place, ast.Constant(0.0))
-            state.add_array(value.id, held)
+            state.add_array(source, held)
             return
         state.builder.assign(place, ast.Constant(0.0))
 

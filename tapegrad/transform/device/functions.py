@@ -85,7 +85,9 @@ class DeviceFunctions:
         self.open: list[int] = []
         self.ufuncs = {} if is_simulated else stand_ins.ufuncs(cuda, known_ufuncs())
         known = stand_ins.RUNTIME | stand_ins.bits(cuda, is_simulated)
-        self.stand_ins = {id(getattr(runtime, name)): f for name, f in known.items()}
+        self.stand_ins: dict[int, Any] = {
+            id(getattr(runtime, name)): f for name, f in known.items()
+        }
         self.stand_ins[id(stop_gradient)] = stand_ins.stop_gradient
         self.stand_ins[id(as_float)] = stand_ins.as_float
         self.stand_ins[id(np.where)] = stand_ins.where
@@ -284,7 +286,7 @@ class _Callee(ast.NodeTransformer):
             found |= {target for target, value in assigned if self.is_part(value, found)}
         return found
 
-    def is_part(self, node: ast.expr, arrays: set[str]) -> bool:
+    def is_part(self, node: ast.AST, arrays: set[str]) -> bool:
         """Whether a value may share elements with arrays."""
         if isinstance(node, ast.Name):
             return node.id in arrays
@@ -378,7 +380,7 @@ class _Callee(ast.NodeTransformer):
         """Return a shape of constants, None for others."""
         node = self.assigned_value(node)
         parts = node.elts if isinstance(node, ast.Tuple) else [node]
-        found = [getattr(self.assigned_value(part), "value", None) for part in parts]
+        found: list[Any] = [getattr(self.assigned_value(part), "value", None) for part in parts]
         return tuple(found) if all(type(extent) is int for extent in found) else None
 
     def assigned_value(self, node: ast.expr) -> ast.expr:

@@ -45,7 +45,7 @@ def over_items(
     args: Sequence[Any],
     has_items: Sequence[bool],
     kwargs: dict[str, Any],
-    arranged: Callable[[np.ndarray], Any],
+    arranged: Callable[[Any], Any],
     target: str,
 ) -> Any:
     """Return what a function returns for all items, with the items along the first axis.

@@ -30,6 +30,8 @@ from tapegrad.transform.function import CompiledFunction, njit
 from tapegrad.transform.functions import stop_gradient
 from tapegrad.transform.ir import names_of, take
 
+__all__ = ["NoLanesError", "compiled"]
+
 WIDTH = 256  # items of a chunk
 _NUMBERS = (types.Integer, types.Boolean)
 

@@ -153,14 +153,15 @@ class Lanes:
         return builder.body
 
 
-def _results(tree: ast.FunctionDef) -> list[ast.expr]:
+def _results(tree: ast.FunctionDef) -> list[ast.Name | ast.Constant]:
     """Return the results of a function."""
     *body, end = tree.body
     if any(isinstance(node, ast.Return) for part in body for node in subtree(part)):
         raise NoLanesError("several returns")
     value = end.value if isinstance(end, ast.Return) else None
-    found = value.elts if isinstance(value, ast.Tuple) else [value] if value is not None else []
-    if not found or not all(isinstance(leaf, (ast.Name, ast.Constant)) for leaf in found):
+    given = value.elts if isinstance(value, ast.Tuple) else [value]
+    found = [leaf for leaf in given if isinstance(leaf, (ast.Name, ast.Constant))]
+    if not found or len(found) < len(given):
         raise NoLanesError("a result that is not a number or a tuple of numbers")
     return found
 

@@ -105,7 +105,9 @@ class Condition:
         """Return the rest of the condition, marked if it is uncertain."""
         if self.is_certain:
             return test
-        return ast.copy_location(Uncertain(value=test, entered=self.is_entered), test)
+        node = Uncertain()
+        node.value, node.entered = test, self.is_entered
+        return ast.copy_location(node, test)
 
     def left(self, test: ast.expr, visit: Visit) -> ast.expr | bool:
         """Return the undecided rest of a condition, or its value."""

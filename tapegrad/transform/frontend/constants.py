@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import enum
+from _ctypes import CFuncPtr
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from numba.core import types
 
 from tapegrad.transform.frontend.source import MISSING
 
-_POINTERS = (ctypes._CFuncPtr,)
+_POINTERS = (CFuncPtr,)
 
 
 def plain(value: Any) -> Any:

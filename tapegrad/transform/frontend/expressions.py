@@ -330,7 +330,8 @@ class Expressions:
                     "numba; write the value that is meant, as np.int64 or np.uint64",
                     node,
                 )
-            return constant(-operand.value)
+            value: Any = operand.value
+            return constant(-value)
         return self.let(ast.UnaryOp(node.op, operand), stem)
 
     def _compare(self, node: ast.Compare, env: Env, stem: str) -> ast.expr:
@@ -444,10 +445,10 @@ class Expressions:
                 callee = ast.Attribute(base, node.func.attr, ast.Load())
             else:
                 callee = self.expression(node.func, env)
-        value = self.statics.get(callee.id) if isinstance(callee, ast.Name) else None
+        value: Any = self.statics.get(callee.id) if isinstance(callee, ast.Name) else None
         if value is np.select and _is_of_lists(node):
             return self.selection(node, env, stem)
-        arguments = []
+        arguments: list[ast.expr] = []
         for position, argument in enumerate(node.args):
             if position == 0 and isinstance(argument, ast.List) and value in (np.array, np.asarray):
                 arguments.append(self.nested_list(argument, env))
@@ -526,7 +527,7 @@ def same(one: ast.expr | None, two: ast.expr | None) -> bool:
     """Whether two atoms are the same."""
     if one is None or two is None or type(one) is not type(two):
         return one is two
-    if hasattr(one, "site"):
+    if hasattr(one, "site") and hasattr(two, "site"):
         return one.site == two.site
     if isinstance(one, ast.Name) and isinstance(two, ast.Name):
         return one.id == two.id

@@ -112,7 +112,7 @@ class Flow(Lists):
             not isinstance(node.test, Uncertain),
         )
 
-    def for_loop(self, node: ast.For, env: Env, after: set[str]) -> None:
+    def for_loop(self, node: Any, env: Env, after: set[str]) -> None:
         over: list[Items] = []
         node, memory = self.plain_loop(node, env)
         bounds, bind = self.iteration(node.iter, env, over)
@@ -146,7 +146,7 @@ class Flow(Lists):
                 node,
             )
 
-    def while_loop(self, node: ast.While, env: Env, after: set[str]) -> None:
+    def while_loop(self, node: Any, env: Env, after: set[str]) -> None:
         exits = {part.id for part in node.exit}
         around = after | exits | used(node.test)
         around |= live(node.body, around | live(node.body, around))
@@ -254,7 +254,7 @@ class Flow(Lists):
         self,
         env: Env,
         inner: Env,
-        lists: dict[str, ast.expr],
+        lists: dict[str, Items],
         phis: dict[str, str],
         block: Block,
         line: int,
@@ -331,7 +331,7 @@ class Flow(Lists):
 
     def bounds(self, node: ast.Call, env: Env) -> list[ast.expr]:
         """Return the start, end and step of a range."""
-        given = [self.expression(argument, env) for argument in node.args]
+        given: list[Any] = [self.expression(argument, env) for argument in node.args]
         if len(given) == 1:
             return [constant(0), *given, constant(1)]
         for bound in given:

@@ -70,7 +70,7 @@ class Inlined(ast.expr):
     definition: Definition
     args: list[ast.expr]
     keywords: list[ast.keyword]
-    captured: list[ast.expr]
+    captured: list[ast.Name]
 
 
 def call_of(

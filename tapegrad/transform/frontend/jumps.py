@@ -232,9 +232,9 @@ class Structurer:
         loop.exit = exits
         found.append(loop)
         after = node.orelse
-        if restored:
+        if broke is not None and restored:
             after = [_if(node, ast.Name(broke, ast.Load()), restored, after)]
-        elif after and breaks:
+        elif broke is not None and after:
             test = ast.UnaryOp(ast.Not(), ast.Name(broke, ast.Load()))
             after = [_if(node, test, after, [])]
         return found, after

@@ -201,8 +201,10 @@ class Lists(Expressions):
         """Return the position of an item in the array."""
         length = env[length_of(items)]
         if isinstance(index, ast.Constant) and isinstance(length, ast.Constant):
-            place = index.value + length.value if index.value < 0 else index.value
-            if 0 <= place < length.value:
+            place: Any = index.value
+            count: Any = length.value
+            place = place + count if place < 0 else place
+            if 0 <= place < count:
                 return constant(place)
         return self.template("position", [index, length], env, "place")
 
@@ -418,6 +420,7 @@ class Lists(Expressions):
             if one is None or two is None:
                 # defined on one path only, and used only if that path was taken
                 found = one or two
+                assert found is not None
                 then[identifier] = orelse[identifier] = found
             elif isinstance(one, Items) and isinstance(two, Items) and self.is_one(then, one, two):
                 if not self.is_one(orelse, two, one):

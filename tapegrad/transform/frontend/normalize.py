@@ -201,14 +201,12 @@ class _Normalizer(Flow):
 
     def value(self, node: ast.expr, env: Env, targets: list[ast.expr]) -> Any:
         """Return the atom of a right-hand side, or a list of them for ``a, b = x, y``."""
-        if isinstance(node, ast.Tuple) and all(
-            isinstance(target, (ast.Tuple, ast.List)) and len(target.elts) == len(node.elts)
-            for target in targets
-        ):
-            return [
-                self.value(item, env, [target.elts[k] for target in targets])
-                for k, item in enumerate(node.elts)
-            ]
+        if isinstance(node, ast.Tuple):
+            parts = [target.elts for target in targets if isinstance(target, (ast.Tuple, ast.List))]
+            if len(parts) == len(targets) and all(len(p) == len(node.elts) for p in parts):
+                return [
+                    self.value(item, env, [p[k] for p in parts]) for k, item in enumerate(node.elts)
+                ]
         stem = targets[0].id if isinstance(targets[0], ast.Name) else "t"
         return self.expression(node, env, stem)
 

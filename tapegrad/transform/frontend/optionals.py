@@ -158,6 +158,7 @@ class _Split:
                 if not any(map(self.is_none, sides)):
                     raise self.refuse(values[0].id, "compare it with None only")
                 _, flag = self.pair(values[0])
+                assert flag is not None
                 is_given = isinstance(expr.ops[0], ast.IsNot)
                 self.asked[let.target] = values[0].id, is_given
                 let.expr = flag if is_given else ast.UnaryOp(ast.Not(), flag)

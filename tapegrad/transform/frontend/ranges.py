@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 from tapegrad.transform.frontend.inner_functions import Inlined
 from tapegrad.transform.syntax import subtree
@@ -73,7 +73,7 @@ def _is_stored(node: ast.Name) -> bool:
     return not isinstance(node.ctx, ast.Load)
 
 
-def _is_range(node: ast.expr, value: Callable[[ast.expr], Any]) -> bool:
+def _is_range(node: ast.expr, value: Callable[[ast.expr], Any]) -> TypeGuard[ast.Call]:
     return (
         isinstance(node, ast.Call)
         and value(node.func) is range

@@ -116,7 +116,8 @@ def _definition(lines: list[str], first: int) -> ast.FunctionDef | None:
         module = ast.parse(text)
     except SyntaxError:
         return None
-    (tree,) = module.body[0].body if is_indented else module.body
+    found: list[Any] = module.body
+    (tree,) = found[0].body if is_indented else found
     if not isinstance(tree, ast.FunctionDef):
         return None
     ast.increment_lineno(tree, first - 1 - is_indented)

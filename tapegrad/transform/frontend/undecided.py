@@ -72,8 +72,7 @@ class _Variables:
             if isinstance(node, ast.Assign) and len(node.targets) == 1:
                 assignments = _parts(node.targets[0], node.value)
             elif isinstance(node, ast.AugAssign):
-                value = ast.BinOp(node.target, node.op, node.value)
-                assignments = [(node.target, value)]
+                assignments = [(node.target, ast.BinOp(node.target, node.op, node.value))]
             else:
                 continue
             for target, value in assignments:

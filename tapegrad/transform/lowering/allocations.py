@@ -85,8 +85,9 @@ class Allocations:
             return None
         if isinstance(expr.func, ast.Attribute):
             base = expr.func.value
-            is_copy = expr.func.attr == "copy" and isinstance(base, ast.Name)
-            return [array] if is_copy and is_array(self.types.get(base.id)) else None
+            if expr.func.attr != "copy" or not isinstance(base, ast.Name):
+                return None
+            return [array] if is_array(self.types.get(base.id)) else None
         callee = self.statics.get(expr.func.id) if isinstance(expr.func, ast.Name) else None
         if isinstance(callee, np.ufunc):
             is_new = not expr.keywords and len(expr.args) == callee.nin

@@ -7,6 +7,7 @@ broadcast.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -87,7 +88,7 @@ class _Search:
         if key[0] == "cut":
             return ("cut", self.first(key[1]), key[2])
         made = self.extents.made.get(key[1]) if key[0] == "own" else None
-        if isinstance(made, Carried) and hasattr(made.init, "id"):
+        if isinstance(made, Carried) and isinstance(made.init, ast.Name):
             return self.first(self.extents.of(made.init.id, key[2]))
         return key
 

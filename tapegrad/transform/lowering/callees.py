@@ -28,6 +28,7 @@ from tapegrad.transform.ir import (
     walk,
 )
 from tapegrad.transform.kinds import count_arrays, holds_real, is_dispatcher, may_share
+from tapegrad.transform.lowering.lowerer import Lowerer
 from tapegrad.transform.lowering.same_values import INPLACE_CALLS
 from tapegrad.transform.lowering.stand_ins import has_stand_in, stand_in
 from tapegrad.transform.lowering.tuples import whole_if_passive
@@ -37,7 +38,7 @@ from tapegrad.transform.rules.calls import Call
 from tapegrad.transform.rules.derivative_calls import TransformCall
 from tapegrad.transform.rules.eager_calls import EagerCall
 from tapegrad.transform.rules.generated_calls import Addition, Keep
-from tapegrad.transform.rules.generators import ForwardCode, Lowerer
+from tapegrad.transform.rules.generators import ForwardCode
 from tapegrad.transform.rules.partials import op_of
 from tapegrad.transform.rules.ruled_calls import Ruled
 from tapegrad.transform.syntax import identifier_of
@@ -139,6 +140,7 @@ def _matters(kinds: Iterable[Any], kind: Any) -> bool:
 def _through_stand_in(lowering: Lowerer, callee: Any, expr: ast.Call, kind: Any) -> Rule | None:
     """Return the rule of a call of a callee whose source is that of a stand-in."""
     named = {k.arg: k.value for k in expr.keywords}
+    assert lowering.call is not None
     given = [_value_of(lowering, argument) for argument in lowering.call.args]
     kinds = [_precise(lowering, value) for value in (*given, *named.values())]
     if not _matters(map(types.unliteral, kinds), kind):
@@ -211,6 +213,7 @@ def bind(lowering: Lowerer, callee: Any, first: list[Any] | None = None) -> list
     Those in `first` precede those of the call.
     """
     call = lowering.call
+    assert call is not None
     values = [*(first or []), *(_value_of(lowering, argument) for argument in call.args)]
     function = getattr(callee, "py_func", None)
     if function is None:

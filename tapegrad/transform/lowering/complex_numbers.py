@@ -54,6 +54,8 @@ class Projection(Unary):
     Its derivative along ``dz`` is the real part of ``conj(direction) * dz``.
     """
 
+    operand: ast.Name
+
     def __init__(
         self, operand: ast.Name, direction: ast.expr, whole: bool, lowering: Lowerer
     ) -> None:

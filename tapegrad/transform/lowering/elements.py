@@ -69,7 +69,7 @@ class Elements:
         """Whether a statement is an operation on the elements of arrays that a loop can do."""
         if not isinstance(statement, Let):
             return False
-        kind = self.types.get(statement.target)
+        kind: Any = self.types.get(statement.target)
         if not is_array(kind) or not 0 < kind.ndim <= _MOST_AXES or kind.layout == "F":
             return False
         if kind.dtype == types.boolean:
@@ -83,7 +83,7 @@ class Elements:
 
     def is_masked(self, store: Store) -> bool:
         """Whether a number is stored where elements of an array of the same shape are true."""
-        kind = self.types.get(store.array)
+        kind: Any = self.types.get(store.array)
         mask = self._kind(store.index)
         return (
             _is_of_numbers(kind)
@@ -160,7 +160,7 @@ class Elements:
             return type(operand.value) in (int, float)
         if not isinstance(operand, ast.Name):
             return False
-        kind = self.types.get(operand.id)
+        kind: Any = self.types.get(operand.id)
         if is_array(kind):
             return kind.ndim > 0 and _is_of_numbers(kind)
         return kind in _NUMBERS or (

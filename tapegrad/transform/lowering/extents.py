@@ -104,8 +104,9 @@ class Extents:
         if isinstance(callee, np.ufunc) and callee.signature is None:
             return self._of_broadcast(expr, axis) if not expr.keywords else None
         if any(callee is function for function in _LIKE):
-            named = isinstance(first, ast.Name) and is_array(self.types.get(first.id))
-            return self.of(first.id, axis) if named else None
+            if isinstance(first, ast.Name) and is_array(self.types.get(first.id)):
+                return self.of(first.id, axis)
+            return None
         if any(callee is function for function in _SHAPED):
             return self.of_number(self._item(first, axis))
         if callee is np.array:

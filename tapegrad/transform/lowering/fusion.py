@@ -176,7 +176,7 @@ class Fusion:
         expr = let.expr
         if not isinstance(expr, ast.Call):
             return None
-        array, *more = expr.args or [None]
+        array, more = (expr.args[0] if expr.args else None), expr.args[1:]
         if isinstance(expr.func, ast.Attribute) and expr.func.attr == "sum":
             array, more = expr.func.value, expr.args
         elif self.function.statics.get(getattr(expr.func, "id", "")) is not np.sum:
@@ -184,7 +184,7 @@ class Fusion:
         if not isinstance(array, ast.Name) or array.id not in self.pending:
             return None
         more = [*more, *[k.value if k.arg == "axis" else name(str(k.arg)) for k in expr.keywords]]
-        kind = self.types.get(let.target)
+        kind: Any = self.types.get(let.target)
         if not more:
             return array.id if kind == types.float64 else None
         ndim = self.types[array.id].ndim
@@ -199,7 +199,8 @@ class Fusion:
         """
         if not isinstance(store.value, ast.Name) or store.value.id not in self.pending:
             return None
-        kind, value = self.types.get(store.array), self.types[store.value.id]
+        kind: Any = self.types.get(store.array)
+        value = self.types[store.value.id]
         if not _is_of_floats(kind):
             return None
         found = self.part(store.index, kind.ndim)
@@ -310,7 +311,7 @@ class Fusion:
         made = self.extents.made.get(array)
         expr = made.expr if isinstance(made, Let) else None
         if isinstance(expr, ast.Subscript) and isinstance(expr.value, ast.Name):
-            kind = self.types.get(expr.value.id)
+            kind: Any = self.types.get(expr.value.id)
             part = self.part(expr.slice, kind.ndim) if is_array(kind) else None
             axes = [place for place in part or () if not isinstance(place, ast.expr)]
             if part is not None and not any(

@@ -30,6 +30,7 @@ from tapegrad.transform.ir import (
     Store,
     Structure,
     constant,
+    leaf_names,
     leaves_of,
     name,
     names_in,
@@ -227,11 +228,11 @@ class Lowering:
                 target = self.parts[phi.target] = tuples.named(self, kind, phi.target)
             ones = [None] * len(leaves_of(target)) if one is None else leaves_of(one)
             twos = [None] * len(leaves_of(target)) if two is None else leaves_of(two)
-            for leaf, first, second in zip(leaves_of(target), ones, twos, strict=True):
-                leaf_kind = self.types[leaf.id]
+            for leaf, first, second in zip(leaf_names(target), ones, twos, strict=True):
+                leaf_kind = self.types[leaf]
                 first = converted_at_end(self, then, self.definite(first, leaf_kind), leaf_kind)
                 second = converted_at_end(self, orelse, self.definite(second, leaf_kind), leaf_kind)
-                phis.append(Phi(leaf.id, first, second))
+                phis.append(Phi(leaf, first, second))
         self.block.append(If(cond, then, orelse, phis, statement.line))
 
     def merged(self, phi: Phi, side: str, kind: Any) -> Any:
@@ -331,12 +332,12 @@ class Lowering:
             count = len(leaves_of(phi))
             inits = [None] * count if init is None else leaves_of(init)
             nexts = [None] * count if following is None else leaves_of(following)
-            for p, i, n, o in zip(leaves_of(phi), inits, nexts, leaves_of(out), strict=True):
-                kind = self.types[p.id]
-                self.types[o.id] = kind
+            for p, i, n, o in zip(leaf_names(phi), inits, nexts, leaf_names(out), strict=True):
+                kind = self.types[p]
+                self.types[o] = kind
                 i = converted_at_end(self, self.block, self.definite(i, kind), kind)
                 n = converted_at_end(self, body, self.definite(n, kind), kind)
-                carried.append(Carried(p.id, i, n, o.id))
+                carried.append(Carried(p, i, n, o))
         self.types[loop.trips] = types.int64
         exit_atom = self.resolve(loop.exit)
         self.block.append(
@@ -392,6 +393,7 @@ class Lowering:
 
         numba makes an array without axes, which is used like a number.
         """
+        assert isinstance(let.expr, ast.Call)
         arguments = let.expr.args
         if not is_array(kind) or kind.ndim or len(arguments) != 3 or let.expr.keywords:
             return None
@@ -435,7 +437,7 @@ class Lowering:
             return
         if isinstance(expr, ast.BinOp) and isinstance(kind, types.BaseTuple) and holds_real(kind):
             ends = [tuples.parts_of(self, end) for end in (expr.left, expr.right)]
-            if isinstance(expr.op, ast.Add) and None not in ends:
+            if isinstance(expr.op, ast.Add) and ends[0] is not None and ends[1] is not None:
                 self.parts[target] = Structure(kind, [*ends[0], *ends[1]])
                 return
         if isinstance(expr, (ast.Subscript, ast.Attribute)):

@@ -9,7 +9,7 @@ from numba import types
 
 from tapegrad.transform.ir import Atom, Block, always_raises, constant, name
 from tapegrad.transform.kinds import holds_real, is_array
-from tapegrad.transform.rules.generators import Lowerer
+from tapegrad.transform.lowering.lowerer import Lowerer
 
 ZEROS = {types.float64: 0.0, types.complex128: 0j, types.boolean: False, types.int64: 0}
 

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 from numba.core import types
 
-from tapegrad.ops.op import TABLE
+from tapegrad.ops.op import TABLE, Op
 from tapegrad.transform import runtime
 from tapegrad.transform.eager_calls import instead_of
 from tapegrad.transform.facts import SHAPE_ATTRIBUTES
 from tapegrad.transform.ir import names_in
 from tapegrad.transform.kinds import holds_real, is_array, is_instance, is_real
 from tapegrad.transform.lowering import callees, complex_numbers
+from tapegrad.transform.lowering.lowerer import Lowerer
 from tapegrad.transform.rules import arrays as arrays  # declares what calls mean
 from tapegrad.transform.rules import linear_algebra
 from tapegrad.transform.rules.array_specs import FUNCTIONS, Request
@@ -39,10 +40,10 @@ from tapegrad.transform.rules.base import (
 )
 from tapegrad.transform.rules.calls import Call
 from tapegrad.transform.rules.elementwise import to_decimals
-from tapegrad.transform.rules.generators import Lowerer
 from tapegrad.transform.rules.makers import Fixed, Found
 from tapegrad.transform.rules.partials import BINARY, UNARY, op_of
 from tapegrad.transform.rules.positions import PlacesType, places
+from tapegrad.transform.rules.scalars import Scalar
 from tapegrad.transform.syntax import PURE, text_of
 from tapegrad.transform.tape_memory import buffer
 
@@ -124,7 +125,7 @@ def _find(lowering: Lowerer, expr: ast.expr, kind: Any) -> Rule:
     if isinstance(expr, ast.Attribute):
         base = expr.value
         base_kind = lowering.type_of(base)
-        if is_array(base_kind):
+        if isinstance(base, ast.Name) and is_array(base_kind):
             if expr.attr in _VIEW_ATTRIBUTES:
                 return View(base.id) if is_real(base_kind) else Passive(True)
             if expr.attr in SHAPE_ATTRIBUTES:
@@ -216,7 +217,7 @@ def _call_rule(lowering: Lowerer, expr: ast.Call, kind: Any) -> Rule:
         return Alloc([])
     arguments = expr.args
     inputs = real_names([*arguments, *(k.value for k in expr.keywords)], lowering)
-    op = op_of(callee, expr)
+    op: Op | Scalar | None = op_of(callee, expr)
     if real and len(arguments) == 1 and is_array(lowering.type_of(arguments[0])):
         if _is_among((builtins.min, builtins.max, builtins.sum), callee):
             of_array: Rule = _asked(lowering, callee.__name__, expr, arguments, kind)
@@ -257,6 +258,7 @@ def _call_rule(lowering: Lowerer, expr: ast.Call, kind: Any) -> Rule:
 
 def _what_is_called(lowering: Lowerer, function: ast.Name, callee: Any) -> str:
     """Return the description of a call without a rule."""
+    assert lowering.call is not None
     kind, shown = lowering.type_of(function), text_of(lowering.call.func)
     if callee is None and isinstance(kind, types.FunctionType):
         return (

@@ -137,8 +137,8 @@ def _elementwise(ufunc: DUFunc, kinds: tuple[Any, ...]) -> Any:
     if "out" not in parameters:
         lines.append(f"    out = {_empty(ndim, loop.return_type, layouts)}")
     lines += _loops(ndim, layouts.count("F") > layouts.count("C"))
-    places = ", ".join(f"i{axis}" for axis in range(ndim))
-    lines.append(f"{'    ' * (ndim + 1)}out[{places}] = {call}")
+    indices = ", ".join(f"i{axis}" for axis in range(ndim))
+    lines.append(f"{'    ' * (ndim + 1)}out[{indices}] = {call}")
     lines.append("    return out")
     return _compiled(entry, lines, {"core": core})
 

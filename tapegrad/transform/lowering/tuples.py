@@ -15,6 +15,7 @@ from tapegrad.transform.ir import (
     Structure,
     class_text,
     constant,
+    leaf_names,
     leaves_of,
     name,
 )
@@ -92,12 +93,13 @@ def part(lowering: Lowerer, let: Let, base: Structure) -> None:
     assert isinstance(expr, ast.Subscript)
     index = expr.slice
     if isinstance(index, ast.Constant):
+        assert isinstance(index.value, int)
         lowering.parts[let.target] = base.items[index.value]
         return
     if isinstance(index, ast.Slice):
         ends = (index.lower, index.upper, index.step)
         if all(end is None or isinstance(end, ast.Constant) for end in ends):
-            chosen = slice(*(None if end is None else end.value for end in ends))
+            chosen = slice(*(getattr(end, "value", None) for end in ends))
             found = Structure(lowering.types[let.target], base.items[chosen])
             lowering.parts[let.target] = whole_if_passive(lowering, found, let.target)
             return
@@ -149,8 +151,8 @@ def choose(lowering: Lowerer, cond: Atom, one: Any, two: Any, let: Let) -> Any:
             kind = lowering.type_of(one)
         target = name(lowering.fresh(let.target))
         lowering.types[target.id] = kind
-    triples = zip(leaves_of(target), leaves_of(one), leaves_of(two), strict=True)
-    phis = [Phi(leaf.id, first, second) for leaf, first, second in triples]
+    triples = zip(leaf_names(target), leaves_of(one), leaves_of(two), strict=True)
+    phis = [Phi(leaf, first, second) for leaf, first, second in triples]
     lowering.block.append(If(cond, [], [], phis, let.line))
     return target
 

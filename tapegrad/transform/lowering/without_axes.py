@@ -13,7 +13,7 @@ from numba.core.registry import cpu_target
 from tapegrad.transform import facts
 from tapegrad.transform.ir import Atom, Let, name
 from tapegrad.transform.kinds import is_array, is_complex, is_real
-from tapegrad.transform.rules.generators import Lowerer
+from tapegrad.transform.lowering.lowerer import Lowerer
 from tapegrad.transform.rules.partials import op_of
 
 
@@ -51,7 +51,8 @@ def of_numbers(lowering: Lowerer, expr: ast.expr, kind: Any) -> ast.expr:
         operands = []
     if not operands:
         return _of_other_functions(lowering, expr, kind)
-    arrays = {n.id: n for n in operands if has_none(lowering, n)}
+    named = [n for n in operands if isinstance(n, ast.Name)]
+    arrays = {n.id: n for n in named if has_none(lowering, n)}
     is_made = isinstance(expr, ast.Call) and is_array(kind) and not kind.ndim
     if not arrays and not is_made:
         return expr
@@ -112,12 +113,12 @@ def _of_other_functions(lowering: Lowerer, expr: ast.expr, kind: Any) -> ast.exp
             ast.Attribute(_array(lowering, base), text, ast.Load()), args, expr.keywords
         )
     places = [k for k, a in enumerate(expr.args) if has_none(lowering, a) or is_chosen(lowering, a)]
-    callee = lowering.statics.get(expr.func.id) if isinstance(expr.func, ast.Name) else None
+    callee: Any = lowering.statics.get(expr.func.id) if isinstance(expr.func, ast.Name) else None
     if not places or not _is_of_numpy(callee) or callee is np.array:
         return expr
     if is_view := facts.shows(callee.__name__, len(expr.args) + len(expr.keywords)):
         _refuse_view(lowering, expr.args[0], callee.__name__)
-    found = None if is_view else _result_of(lowering, expr)
+    found: Any = None if is_view else _result_of(lowering, expr)
     is_made = is_array(kind) and not kind.ndim and kind.dtype == found
     if (is_array(found) and not found.ndim) or not (is_made or kind == found):
         return ast.Call(expr.func, [_array(lowering, a) for a in expr.args], expr.keywords)
@@ -193,8 +194,10 @@ def _reduced(lowering: Lowerer, expr: ast.expr) -> ast.expr | None:
         if expr.args or expr.func.attr not in ("sum", "mean", "prod", "max", "min"):
             return None
         of = expr.func.value
-    elif not any(lowering.statics.get(expr.func.id) is f for f in _REDUCTIONS):
-        return None
+    else:
+        assert isinstance(expr.func, ast.Name)
+        if not any(lowering.statics.get(expr.func.id) is f for f in _REDUCTIONS):
+            return None
     if of is None or not (has_none(lowering, of) or is_chosen(lowering, of)):
         return None
     return of if is_real(lowering.type_of(of)) else None
@@ -207,7 +210,7 @@ def is_chosen(lowering: Lowerer, atom: ast.expr | None) -> bool:
 
 def has_none(lowering: Lowerer, atom: ast.expr) -> bool:
     """Whether an atom is an array without axes."""
-    kind = lowering.types.get(atom.id) if isinstance(atom, ast.Name) else None
+    kind: Any = lowering.types.get(atom.id) if isinstance(atom, ast.Name) else None
     return is_array(kind) and kind.ndim == 0
 
 

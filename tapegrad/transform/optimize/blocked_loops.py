@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 from tapegrad.transform.frontend.liveness import assigned
 from tapegrad.transform.generated import copy_with
@@ -113,7 +114,7 @@ def _outermost(loops: list[ast.stmt], names: set[str]) -> ast.stmt:
 def _is_range(node: ast.expr) -> bool:
     if not isinstance(node, ast.Call) or callee_of(node) != "range":
         return False
-    bounds = [part.value for part in node.args if isinstance(part, ast.Constant)]
+    bounds: list[Any] = [part.value for part in node.args if isinstance(part, ast.Constant)]
     if len(bounds) < len(node.args):
         return True
     return len(range(*bounds)) >= sizes.SHORT

@@ -53,7 +53,7 @@ class Extents:
             return values.get(node.id, node) if isinstance(node, ast.Name) else node
 
         for name, value in values.items():
-            if callee_of(value) == "max":  # of a loop
+            if isinstance(value, ast.Call) and callee_of(value) == "max":  # of a loop
                 value = value.args[0] if is_number(value.args[-1], 0) else value
             found = named(value)
             if isinstance(found, ast.Subscript):

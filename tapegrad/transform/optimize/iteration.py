@@ -252,8 +252,8 @@ class Iteration:
                 self._rounded |= set(assigned([node]))
             if isinstance(target, ast.Subscript):
                 element = self.elements.at(target)
-                is_constant = isinstance(value, ast.Constant) and len(self._lines) == 1
-                element.last = value if is_constant else None
+                is_always = len(self._lines) == 1
+                element.last = value if isinstance(value, ast.Constant) and is_always else None
                 stored = self._is_single(element) and element.array not in self.elements.added
                 made = _as_single(value, kind) if stored else _as_float(value, kind)
                 self._write(_assign(element.local, made))
@@ -523,7 +523,8 @@ def _as_float(value: ast.expr, kind: str) -> ast.expr:
     if kind == FLOAT:
         return value
     if isinstance(value, ast.Constant):
-        return ast.Constant(float(value.value))
+        number: Any = value.value
+        return ast.Constant(float(number))
     return qualified_call("float", value)
 
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 import ast
 import functools
 from collections.abc import Callable, Hashable, Iterator
+from typing import Any
 
 from tapegrad.transform.frontend.liveness import assigned
 from tapegrad.transform.frontend.source import MATTERS
@@ -47,7 +48,9 @@ def begin_at_last_changes(function: Function) -> bool:
         loops = [node for node in body if isinstance(node, ast.For) and id(node) not in blocked]
         for guard in [node for node in body if isinstance(node, ast.If)]:
             reverse = _guarded(guard)
-            for forward in loops if reverse is not None else ():
+            if reverse is None:
+                continue
+            for forward in loops:
                 if body.index(forward) < body.index(guard) and _is_reverse(forward, reverse):
                     found |= _begin_later(body, forward, guard, reverse, facts, fresh)
     return found
@@ -156,11 +159,11 @@ def _any(tests: list[ast.expr]) -> ast.expr:
     return functools.reduce(lambda one, other: ast.BinOp(one, ast.BitOr(), other), tests)
 
 
-def _scaled(factor: ast.expr, by: float) -> ast.expr:
+def _scaled(factor: ast.expr, by: Any) -> ast.expr:
     if isinstance(factor, ast.IfExp):
         return ast.IfExp(factor.test, _scaled(factor.body, by), _scaled(factor.orelse, by))
     assert isinstance(factor, ast.Constant)
-    return ast.Constant(factor.value * by)
+    return ast.Constant(by * factor.value)
 
 
 class _Passing:
@@ -272,10 +275,10 @@ class _Passing:
             if body is None or orelse is None:
                 return None
             return ast.IfExp(value.test, body, orelse)
-        is_part = isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult)
-        if is_part and isinstance(value.right, ast.Constant):
-            left = self.factor(value.left)
-            return None if left is None else _scaled(left, value.right.value)
+        if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult):
+            if isinstance(value.right, ast.Constant):
+                left = self.factor(value.left)
+                return None if left is None else _scaled(left, value.right.value)
         return None
 
     def has_to_vanish(self, value: ast.expr) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeGuard
 
 from numba.core import types
 
@@ -22,7 +22,7 @@ Made = tuple[ast.expr, list[ast.stmt]]
 """The shape of a new array, and what sets its elements."""
 
 
-def is_plain_array(kind: Any, layouts: str = "C") -> bool:
+def is_plain_array(kind: Any, layouts: str = "C") -> TypeGuard[types.Array]:
     """Whether a type is that of contiguous arrays of floats that have axes."""
     is_of_floats = is_array(kind) and kind.dtype == types.float64
     return is_of_floats and kind.layout in layouts and kind.ndim > 0
@@ -48,7 +48,7 @@ def made(array: str, value: ast.expr, ndim: int, facts: Facts) -> Made | None:
 def _product(array: str, value: ast.BinOp, facts: Facts) -> Made | None:
     """Return the shape of a product of matrices or vectors, and what computes it."""
     factors = [value.left, value.right]
-    kinds = [facts.kind(n.id) if isinstance(n, ast.Name) else None for n in factors]
+    kinds: list[Any] = [facts.kind(n.id) if isinstance(n, ast.Name) else None for n in factors]
     if not all(is_plain_array(kind, "CF") for kind in kinds):
         return None
     left, right = factors

@@ -131,7 +131,9 @@ def _range(loop: ast.stmt) -> ast.expr | None:
     return stop if isinstance(stop, (ast.Name, ast.Constant)) else None
 
 
-def _powers(body: list[ast.stmt], row: ast.expr, column: ast.expr) -> list[Element] | None:
+def _powers(
+    body: list[ast.stmt], row: ast.expr, column: ast.expr
+) -> tuple[Element, Element, Element] | None:
     """Return the arrays of a base, an exponent and their power, if a body computes nothing else."""
     values: dict[str, ast.expr] = {}
     for node in body[:-1]:
@@ -150,7 +152,7 @@ def _powers(body: list[ast.stmt], row: ast.expr, column: ast.expr) -> list[Eleme
     base = _element(values.get(power.left.id), [row], [row, zero])
     exponents = _element(values.get(power.right.id), [column], [zero, column])
     result = _element(last.targets[0], [row, column])
-    return [base, exponents, result] if base and exponents and result else None
+    return (base, exponents, result) if base and exponents and result else None
 
 
 def _element(value: ast.expr | None, *indices: list[ast.expr]) -> Element | None:

@@ -33,7 +33,7 @@ from tapegrad.transform.optimize.holding import Flow
 from tapegrad.transform.optimize.making import is_plain_array, made
 from tapegrad.transform.printer import is_parallel
 from tapegrad.transform.syntax import callee_of, may_leave, subtree, text_of
-from tapegrad.transform.trees import quoted, quoted_block
+from tapegrad.transform.trees import Part, quoted, quoted_block
 from tapegrad.transform.verifier.code import leaves
 
 _WITHOUT_DATA = tuple(f"np.{name}" for name in facts.MADE & facts.OF_SHAPES)
@@ -79,7 +79,7 @@ def reuse_arrays(function: Function) -> bool:
             continue
         needed = after[id(site.statement)] | used(site.statement)
         number = taken.two() if is_carried else taken.one(_Array(names, needed))
-        names_of_parts = {"places": places, "k": number, "after": number + 1}
+        names_of_parts: dict[str, Part] = {"places": places, "k": number, "after": number + 1}
         scratch = quoted("runtime.scratch(places, k, shape)", shape=site.shape, **names_of_parts)
         site.statement.value = scratch
         at = next(k for k, node in enumerate(site.block) if node is site.statement)

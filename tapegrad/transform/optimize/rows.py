@@ -105,7 +105,7 @@ def loops_with_rows(body: list[ast.stmt]) -> Iterator[Rows]:
         while first and _row_of(body[first - 1]):
             first -= 1
         if isinstance(node, ast.For) and 0 < first < place and _is_known(body, first):
-            found = [_row_of(row) for row in body[first:place]]
+            found = list(filter(None, map(_row_of, body[first:place])))
             lengths = {length for _, length in found}
             if len(lengths) == 1:
                 yield Rows(body, first, place, [name for name, _ in found], lengths.pop())
@@ -116,7 +116,7 @@ def _row_of(node: ast.stmt) -> tuple[str, str] | None:
     if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
         return None
     call = node.value
-    if callee_of(call) == "runtime.row":
+    if isinstance(call, ast.Call) and callee_of(call) == "runtime.row":
         length = call.args[2]
         return (node.targets[0].id, length.id) if isinstance(length, ast.Name) else None
     return None
@@ -127,8 +127,9 @@ def _is_known(body: list[ast.stmt], first: int) -> bool:
     node = body[first - 1]
     if isinstance(node, ast.If):
         return ".size" in text_of(node.test) and isinstance(body[first - 2], ast.Assign)
-    is_back = isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Sub)
-    return is_back and text_of(node.target) == "top"
+    if not isinstance(node, ast.AugAssign) or not isinstance(node.op, ast.Sub):
+        return False
+    return text_of(node.target) == "top"
 
 
 def _target(loop: ast.For) -> str:

@@ -106,8 +106,10 @@ def _pairs(body: list[ast.stmt]) -> Iterator[_Pair]:
         for block in blocks_of(node):
             yield from _pairs(block)
         found = _added_to(node)
-        for later in body[place + 1 :] if found is not None else ():
-            array, index = found
+        if found is None:
+            continue
+        array, index = found
+        for later in body[place + 1 :]:
             if index in assigned([later]) or any(isinstance(n, _JUMPS) for n in subtree(later)):
                 break
             if names_read(later)[array]:
@@ -188,7 +190,8 @@ class _Iteration:
 
     def is_skipped(self, node: ast.If) -> bool:
         """Whether a branch is skipped, and does not change the array."""
-        tests = [key_of(matters(part)) for part in (self.element, *self.vanishing)]
+        parts: list[ast.expr | str] = [self.element, *self.vanishing]
+        tests = [key_of(matters(part)) for part in parts]
         uses = names_read(ast.Module(node.body, []))[self.array]
         elements = [
             part

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Iterator
+from typing import Any
 
 from tapegrad.transform.frontend.liveness import used
 from tapegrad.transform.generated import Facts
@@ -31,7 +32,7 @@ def write_extents(function: Function) -> bool:
     """Write constant extents as numbers where arrays are made, and in ranges."""
     numbers = _Numbers(function.facts)
     for node in subtree(function.tree):
-        if callee_of(node) in _SIZED:
+        if isinstance(node, ast.Call) and callee_of(node) in _SIZED:
             node.args = [numbers.visit(argument) for argument in node.args]
     return numbers.found
 
@@ -48,10 +49,11 @@ class _Numbers(ast.NodeTransformer):
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         self.generic_visit(node)
-        is_known = isinstance(node.left, ast.Constant) and isinstance(node.right, ast.Constant)
-        if is_known and isinstance(node.op, ast.Sub):
+        sides = (node.left, node.right)
+        numbers: list[Any] = [side.value for side in sides if isinstance(side, ast.Constant)]
+        if len(numbers) == 2 and isinstance(node.op, ast.Sub):
             self.found = True
-            return complete(ast.Constant(node.left.value - node.right.value))
+            return complete(ast.Constant(numbers[0] - numbers[1]))
         return node
 
 

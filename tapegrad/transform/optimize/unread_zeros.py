@@ -115,6 +115,7 @@ class _Removal:
         self.tree, self.facts, self.flow = function.tree, function.facts, function.analyses.flow
         self.live_after = function.analyses.live_after
         self.extents = Extents(function.tree, function.facts)
+        self._names: dict[int, tuple[ast.stmt, set[str]]] = {}  # of statements, by their ids
 
     def run(self) -> bool:
         """Run the pass; return whether anything changes."""
@@ -133,21 +134,29 @@ class _Removal:
             for block in blocks_of(node):
                 is_loop = isinstance(node, (ast.For, ast.While))
                 yield from self.sites(block, node if is_loop else loop)
-            target = node.targets[0] if isinstance(node, ast.Assign) else None
+            if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
+                continue
+            target, call = node.targets[0], node.value
             if isinstance(target, ast.Name) and is_array(self.facts.kind(target.id)):
-                array, call = target.id, node.value
+                array = target.id
                 if shape := self.extents.of_zeros(call):
                     names, is_only = self.flow.reached([array]), array in self.extents.once
                     later = self.live_after[id(body[-1])]
                     yield _Site(node, call, body, array, shape, names, is_only, later), loop
 
+    def names_in(self, node: ast.stmt) -> set[str]:
+        """Return the names in a statement when the pass met it: it removes some, but adds none."""
+        if id(node) not in self._names:
+            found = {part.id for part in subtree(node) if isinstance(part, ast.Name)}
+            self._names[id(node)] = node, found
+        return self._names[id(node)][1]
+
     def touching(self, site: _Site) -> list[int]:
         """Return the places of the statements after a site that may use elements of its array."""
-        places = range(site.place + 1, len(site.block))
         return [
             place
-            for place in places
-            if site.uses(site.block[place]) and not self.is_view(site.block[place])
+            for place, node in enumerate(site.block[site.place + 1 :], site.place + 1)
+            if site.names & self.names_in(node) and site.uses(node) and not self.is_view(node)
         ]
 
     def is_view(self, node: ast.stmt) -> bool:
@@ -186,8 +195,9 @@ class _Removal:
         if set(assigned(between)) & extents or any(map(may_leave, between)):
             return False
         for at, inner in enumerate(nest.body):
-            is_sum = isinstance(inner, ast.AugAssign) and isinstance(inner.op, ast.Add)
-            if is_sum and index_of(inner.target, site.array) == nest.targets:
+            if not isinstance(inner, ast.AugAssign) or not isinstance(inner.op, ast.Add):
+                continue
+            if index_of(inner.target, site.array) == nest.targets:
                 nest.body[at : at + 1] = quoted_block("x = y", x=inner.target, y=inner.value)
                 if test is not None:
                     part: ast.expr = name(site.array)
@@ -210,6 +220,8 @@ class _Removal:
         names = {site.array}
         for place in range(site.place + 1, len(site.block)):
             node = site.block[place]
+            if not names & self.names_in(node):
+                continue
             if names & {*assigned([node])}:
                 break
             if replace(site, names=names).uses(node):
@@ -322,9 +334,9 @@ def extent_of(node: ast.expr) -> ast.expr | None:
     if [integer(bound) for bound in others] == [-1, -1]:
         if (last := integer(first)) is not None:
             return ast.Constant(last + 1) if last >= 0 else None
-        is_last = isinstance(first, ast.BinOp) and isinstance(first.op, ast.Sub)
-        if is_last and isinstance(first.left, ast.Name) and is_number(first.right, 1):
-            return first.left
+        if isinstance(first, ast.BinOp) and isinstance(first.op, ast.Sub):
+            if isinstance(first.left, ast.Name) and is_number(first.right, 1):
+                return first.left
         return None
     if not others:
         return first

@@ -48,7 +48,8 @@ def _is_short(node: ast.stmt) -> bool:
     if node.target.id in assigned(node.body):
         return False
     # numba has other types for powers, and for calls, of constants
-    special = [p for p in subtree(node) if isinstance(p, ast.Call) and p is not node.iter]
+    special: list[ast.expr] = []
+    special += [p for p in subtree(node) if isinstance(p, ast.Call) and p is not node.iter]
     special += [p for p in subtree(node) if isinstance(p, ast.BinOp) and isinstance(p.op, ast.Pow)]
     return not any(node.target.id in used(part) for part in special)
 

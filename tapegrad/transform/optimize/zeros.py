@@ -15,6 +15,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Collection
+from typing import TypeGuard
 
 from numba.core import types
 
@@ -31,7 +32,7 @@ EXTREMES = "arrays.max_vjp_x"  # adds to the cotangents of those elements that a
 _POSITIONS = ("runtime.from_bits", "np.argmin", "np.argmax")
 
 
-def is_cotangent(node: ast.expr, facts: Facts) -> bool:
+def is_cotangent(node: ast.expr, facts: Facts) -> TypeGuard[ast.Name]:
     """Whether an expression is the name of the cotangent of a number."""
     if not isinstance(node, ast.Name) or node.id not in facts.values:
         return False
@@ -143,7 +144,7 @@ def _gathered(tree: ast.FunctionDef) -> set[str]:
         if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Subscript):
             if names_read(node.target.slice).keys() & data:
                 found.add(text_of(node.target.value))
-        elif callee_of(node) == EXTREMES:
+        elif isinstance(node, ast.Call) and callee_of(node) == EXTREMES:
             found.add(text_of(node.args[1]))
     return found
 
@@ -308,5 +309,6 @@ def vanishes(node: ast.expr, vanishing: Collection[str]) -> bool:
         return isinstance(node.op, ast.Mult) and (left or right)
     if isinstance(node, ast.IfExp):
         return vanishes(node.body, vanishing) and vanishes(node.orelse, vanishing)
-    is_product = callee_of(node) == PRODUCT
-    return is_product and vanishes(node.args[0], vanishing)
+    if isinstance(node, ast.Call) and callee_of(node) == PRODUCT:
+        return vanishes(node.args[0], vanishing)
+    return False

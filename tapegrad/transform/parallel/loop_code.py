@@ -21,7 +21,7 @@ from tapegrad.transform.ir import name
 from tapegrad.transform.nodes import any_of, call_of, integer, names, returned_of, tuple_of
 from tapegrad.transform.printer import PARALLEL
 from tapegrad.transform.syntax import subtree
-from tapegrad.transform.trees import quoted, quoted_block
+from tapegrad.transform.trees import Part, quoted, quoted_block
 
 Names = dict[str, str]  # of generated code, by their roles
 _RESULTS = {"pushes": ["tape", "top"], "pops": ["top"]}  # of a function for all workers
@@ -93,6 +93,7 @@ class LoopCode:
             step = name(self.own["step"])
         roles = ("number", "block", "blocks", "half", "low", "high")
         own = {**self.own, **{role: self._unlike(role) for role in roles}}
+        parts: dict[str, Part] = {**own, "step": step}
         builder = Builder()
         builder.quote(
             """
@@ -109,7 +110,7 @@ for half in halves:
 end
 return sums
 """,
-            **{**own, "step": step},
+            **parts,
             zeros=self._zeros(),
             start=start,
             halves=quoted(halves, **own),

@@ -13,7 +13,7 @@ import ast
 import copy
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeGuard
 
 from numba.core import types
 
@@ -67,7 +67,7 @@ class Rule:
         """Return the names of real numbers and arrays that the result depends on."""
         return self._inputs
 
-    def is_input(self, atom: ast.expr | None) -> bool:
+    def is_input(self, atom: ast.expr | None) -> TypeGuard[ast.Name]:
         """Whether an operand, or a part of one, is a real number or array."""
         return isinstance(atom, ast.Name) and atom.id in self._inputs
 
@@ -121,7 +121,8 @@ def conjugate(expr: ast.expr, whole: bool) -> ast.expr:
     if isinstance(expr, ast.UnaryOp) and isinstance(expr.op, ast.USub):
         return ast.UnaryOp(expr.op, conjugate(expr.operand, whole))
     if isinstance(expr, ast.Constant):
-        return ast.Constant(expr.value.conjugate())
+        value: Any = expr.value
+        return ast.Constant(value.conjugate())
     if whole:
         return ast.Call(name("np.conj"), [expr], [])
     return ast.Call(ast.Attribute(expr, "conjugate", ast.Load()), [], [])
@@ -245,7 +246,7 @@ class Elementary(Rule):
     def real(self, operand: ast.expr) -> ast.expr:
         """Return an operand for a formula of reals; integers are converted, because they wrap."""
         found = self.read(operand)
-        kind = self.types.get(operand.id) if isinstance(operand, ast.Name) else None
+        kind: Any = self.types.get(operand.id) if isinstance(operand, ast.Name) else None
         whole = isinstance(kind, types.Array)
         if Fact.ARITHMETIC in self.op.facts or self.op.name == "power":
             return found  # their partials compute nothing from one operand alone
@@ -386,7 +387,7 @@ class Elementary(Rule):
         if self.op.name == "divide" and position == 0:
             return False  # the quotient is infinite as well
         if self.op.name == "power" and isinstance(self.operands[1], ast.Constant):
-            exponent = self.operands[1].value
+            exponent: Any = self.operands[1].value
             return isinstance(exponent, complex) or exponent < 1 or exponent % 1 != 0
         return True
 

@@ -14,7 +14,15 @@ from typing import Any
 from numba.core import types
 
 from tapegrad.transform.builder import add_let
-from tapegrad.transform.ir import Let, Structure, leaves_of, name, names_in, replace_names
+from tapegrad.transform.ir import (
+    Let,
+    Structure,
+    leaf_names,
+    leaves_of,
+    name,
+    names_in,
+    replace_names,
+)
 from tapegrad.transform.kinds import is_array, is_real, may_share
 from tapegrad.transform.nodes import call_of, expression_of, item, names, returned_of, tuple_of
 from tapegrad.transform.rules.base import Rule, real_names
@@ -41,6 +49,10 @@ class AnyCall(Rule):
 
     def leaves(self) -> list[ast.expr]:
         return [leaf for value in self.values for leaf in leaves_of(value)]
+
+    def named(self) -> list[str]:
+        """Return the names among the arguments."""
+        return [found for value in self.values for found in leaf_names(value)]
 
     def results(self, let: Let) -> list[str]:
         return [let.target] if let.leaves is None else let.leaves
@@ -104,14 +116,14 @@ class Call(AnyCall):
     def written(self) -> list[str]:
         """Return the arrays that the callee writes."""
         if self.error is not None:
-            return [leaf.id for leaf in self.leaves() if self._shares(leaf)]
+            return [n for n in self.named() if self._shares(n)]
         leaves = self.leaves()
         found = [leaves[position] for position in self.instance.writes]
         return [leaf.id for leaf in found if isinstance(leaf, ast.Name)]
 
     def arrays(self) -> list[str]:
         """Return the arrays among the arguments."""
-        return [leaf.id for leaf in self.leaves() if self._is_array(leaf)]
+        return [n for n in self.named() if self._is_array(n)]
 
     def _is_array(self, leaf: Any) -> bool:
         return is_array(self._kind(leaf))
@@ -272,8 +284,8 @@ class Call(AnyCall):
             arguments = [expr_of(value) for value in self.values]
             if variant.takes_shadows:
                 active = zip(self.leaves(), variant.active, strict=True)
-                arrays = [leaf.id for leaf, on in active if on and self._is_array(leaf)]
-                arguments += names(map(gen.derivative, arrays))
+                given = [n for leaf, on in active if on for n in names_in(leaf)]
+                arguments += names(gen.derivative(n) for n in given if self._is_array(n))
             others = [*(gen.derivative(n) for n in returned), *gen.handed_by(let, variant)]
             if variant.uses_tape:
                 arguments += names(["tape", "top"])
@@ -309,7 +321,7 @@ class Call(AnyCall):
         arguments = [expr_of(value) for value in self.values]
         for leaf, is_active in zip(self.leaves(), active, strict=True):
             if is_active:
-                arguments.append(name(gen.dot(leaf.id)))
+                arguments += [name(gen.dot(n)) for n in names_in(leaf)]
         dots = tuple_of(name(gen.dot(n)) for n in self.real_results(let))
         targets = tuple_of([expression_of(let.target), dots])
         gen.builder.assign(targets, call_of(function, *arguments))

@@ -8,9 +8,9 @@ from typing import Any
 from tapegrad.transform.ir import (
     Let,
     Structure,
+    leaf_names,
     leaves_of,
     name,
-    names_in,
 )
 from tapegrad.transform.kinds import is_array, result_kind
 from tapegrad.transform.nodes import call_of, expression_of, tuple_of
@@ -24,11 +24,12 @@ class TransformCall(AnyCall):
     fresh = True
 
     def contents(self, let: Let) -> list[str]:
-        return [leaf.id for leaf in self.leaves() if names_in(leaf)]
+        return self.named()
 
     def written(self) -> list[str]:
         """Return the arrays that the callee writes."""
-        return [self.values[k].id for k in self.callee.changed_arguments(self.kinds)]
+        changed = self.callee.changed_arguments(self.kinds)
+        return [n for k in changed for n in leaf_names(self.values[k])]
 
     def cotangent(self, gen: ReverseCode, let: Let) -> ast.expr:
         """Return the cotangent of the result, in the structure of the result."""

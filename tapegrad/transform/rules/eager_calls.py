@@ -45,7 +45,7 @@ class EagerCall(Rule):
         return [
             (number, operand.id)
             for number, operand in enumerate(self.operands)
-            if self.is_active(gen, operand)
+            if isinstance(operand, ast.Name) and self.is_active(gen, operand)
         ]
 
     def write_vjp(self, gen: ReverseCode, let: Let) -> None:

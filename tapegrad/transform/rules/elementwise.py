@@ -39,9 +39,8 @@ def _(call: Request, a: Any, decimals: Any) -> Any:
 def to_decimals(rule: Rule, arguments: list[ast.expr | None]) -> Rule:
     """Return the rule of a rounding, which notes what is rounded if that leaves decimals."""
     number, decimals = (*arguments, None)[:2]
-    is_whole = decimals is None or (
-        isinstance(decimals, ast.Constant) and (decimals.value is None or decimals.value <= 0)
-    )
+    places: Any = decimals.value if isinstance(decimals, ast.Constant) else 1
+    is_whole = decimals is None or places is None or places <= 0
     if isinstance(number, ast.Name) and not is_whole:
         rule.rounds = number.id
     return rule

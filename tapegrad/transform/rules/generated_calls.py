@@ -22,13 +22,19 @@ class GeneratedCall(Rule):
     calls = True
     call: ast.Call
 
+    @property
+    def written_array(self) -> str:
+        """The argument that is written."""
+        assert isinstance(self.call.args[0], ast.Name)
+        return self.call.args[0].id
+
     def written(self) -> list[str]:
         """Return the argument that is written."""
-        return [self.call.args[0].id]
+        return [self.written_array]
 
     def write_vjp(self, gen: ReverseCode, let: Let) -> None:
         """Refuse: gradients are differentiated in forward mode."""
-        if gen.is_active(self.call.args[0].id):
+        if gen.is_active(self.written_array):
             gen.refuse(
                 "cannot differentiate this gradient once more in reverse mode; use forward mode: "
                 "tg.jvp, tg.hvp or tg.hessian of the function",
@@ -56,9 +62,9 @@ class Addition(GeneratedCall):
     def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         """Write the call, and the same call for the tangents."""
         gen.builder.do(self.call)
-        if not gen.is_active(self.call.args[0].id):
+        if not gen.is_active(self.written_array):
             return
-        tangents = {n: gen.dot(n) for n in [self.call.args[0].id, *self._inputs]}
+        tangents = {n: gen.dot(n) for n in [self.written_array, *self._inputs]}
         if self._inputs and not gen.is_active(self._inputs[0]):
             return
         gen.builder.do(replace_names(self.call, tangents))
@@ -92,11 +98,12 @@ class Keep(GeneratedCall):
     def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         """Write the call, and the same call for the tape of tangents."""
         gen.builder.assign(expression_of(let.target), self.call)
-        if not gen.is_active(self.call.args[0].id):
+        if not gen.is_active(self.written_array):
             return
         names = [n for n in (*self._inputs, *defined(let)) if self._is_real_array(n)]
         dots = {n: gen.dot(n) for n in names}
         call = replace_names(self.call, dots)
+        assert isinstance(call, ast.Call)
         if of_tangents := _OF_TANGENTS.get(show(call.func)):
             call.func = name(of_tangents)
         gen.builder.assign(replace_names(expression_of(let.target), dots), call)

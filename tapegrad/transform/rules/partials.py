@@ -140,7 +140,7 @@ def elementary() -> dict[Any, Elementwise | Scalar]:
         if isinstance(same, Elementwise):
             found[getattr(math, identifier)] = same
     for identifier in _CMATH:
-        found[getattr(cmath, identifier)] = TABLE[_MATH_NAMES.get(identifier, identifier)]
+        found[getattr(cmath, identifier)] = _op(_MATH_NAMES.get(identifier, identifier))
     others = {
         abs: "absolute",
         pow: "power",
@@ -159,11 +159,17 @@ def elementary() -> dict[Any, Elementwise | Scalar]:
         np.where: "where",
     }
     for function, op_name in others.items():
-        found[function] = TABLE[op_name]
-    found[runtime.inverse] = TABLE["reciprocal"]
+        found[function] = _op(op_name)
+    found[runtime.inverse] = _op("reciprocal")
     for composite, op_name in (("expit", "sigmoid"),):
-        found[COMPOSITES[composite]] = TABLE[op_name]
+        found[COMPOSITES[composite]] = _op(op_name)
     return found | SCALARS
+
+
+def _op(name: str) -> Elementwise:
+    op = TABLE[name]
+    assert isinstance(op, Elementwise)
+    return op
 
 
 def op_of_function(callee: Any) -> Elementwise | Scalar | None:
@@ -267,7 +273,8 @@ class _Fold(ast.NodeTransformer):
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
         operand = self.visit(node.operand)
         if isinstance(operand, ast.Constant) and isinstance(node.op, ast.USub):
-            return ast.Constant(-operand.value)
+            value: Any = operand.value
+            return ast.Constant(-value)
         return ast.UnaryOp(node.op, operand)
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
@@ -293,7 +300,7 @@ class _Fold(ast.NodeTransformer):
             return ast.Constant(_CONSTANT_OPERATORS[kind](left.value, right.value))
         if kind is ast.Div and isinstance(right, ast.Constant) and right.value:
             if isinstance(left, ast.Constant):
-                return ast.Constant(left.value / right.value)
+                return ast.Constant(operator.truediv(left.value, right.value))
         elif kind is ast.Div:
             # quotients with the same denominator share its reciprocal
             inverse = self.inverse(right)

@@ -64,7 +64,7 @@ class Whole(Rule):
     ) -> Iterator[tuple[str, str, Any]]:
         """Yield the arguments that carry derivatives, with their names and functions."""
         for argument, atom in self.operands.items():
-            if self.is_active(gen, atom):
+            if isinstance(atom, ast.Name) and self.is_active(gen, atom):
                 if functions.get(argument) is None:
                     self.refuse_unknown(gen, let, argument)
                 yield argument, atom.id, functions[argument]

@@ -6,6 +6,8 @@ array with its header; and whoever made the array may use it again.
 
 from __future__ import annotations
 
+from typing import Any
+
 from numba import types
 from numba.core import cgutils
 from numba.core.errors import TypingError
@@ -17,7 +19,7 @@ from tapegrad.transform.tape_memory.buffer import WORD, number
 from tapegrad.transform.tape_memory.rows import part_of
 
 
-def is_kept_by_elements(kind):
+def is_kept_by_elements(kind: Any) -> bool:
     """Whether the elements of arrays of a type can be on the tape themselves."""
     return isinstance(kind, types.Array) and kind.dtype == types.float64 and kind.layout == "C"
 

@@ -94,8 +94,8 @@ class Adjoint(Calls):
 
     def finish(self) -> None:
         names = self.frame.names
-        for value, seed in self.seeds:
-            self.expected.add(names[value] if isinstance(value, str) else value, seed)
+        for seeded, seed in self.seeds:
+            self.expected.add(names[seeded] if isinstance(seeded, str) else seeded, seed)
         self.expected.run(self.events)
         end = self.code.body[-1]
         # what the cotangents of results are afterwards does not matter
@@ -283,9 +283,9 @@ class Adjoint(Calls):
             self.numbers[name] = product(one, two)
             return
         change = self.gain(value, self.stem(name), node)
-        handle = self.frame.get(name)
-        if isinstance(handle, Handle):
-            self.contents.add(handle, change)
+        known = self.frame.get(name)
+        if isinstance(known, Handle):
+            self.contents.add(known, change)
             return
         before = self.number(name, node)
         assert not isinstance(before, Helper)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Hashable
+from typing import Any
 
 from tapegrad.transform.verifier.code import is_in, leaves, names_in
 from tapegrad.transform.verifier.cotangents import REVERSE, TAPE
@@ -130,7 +131,7 @@ class Calls(Reading):
             raise self.wrong("the reverse of a call that the forward code does not make", node)
         self.reversed.add(event.number)
         shown = [(s.id, is_read) for s, is_read in shadows if isinstance(s, ast.Name)]
-        handles = [self.frame.get(n) for n, _ in shown]
+        handles: list[Any] = [self.frame.get(n) for n, _ in shown]  # None without a value
         arrays = [self.frame.get(self.stem(n)) for n, _ in shown]
         event.read = [is_read for _, is_read in shown]
         results = list(event.seeds)  # arrays of the result whose cotangents the callee keeps
@@ -150,11 +151,11 @@ class Calls(Reading):
                 maps.append(ZERO)
                 event.seeds.append(None)
                 continue
-            value = found[0][2]
+            change = found[0][2]
             stem = self.stem(found[0][1])
-            if len(found) != 1 or self.sign(seed) != 1 or isinstance(value, Helper) or not stem:
+            if len(found) != 1 or self.sign(seed) != 1 or isinstance(change, Helper) or not stem:
                 raise self.wrong("a cotangent of a call that no pass knows", node)
-            maps.append(value)
+            maps.append(change)
             event.seeds.append(self.frame.get(stem))
         event.parts = parts_of
         for stem in event.parts:

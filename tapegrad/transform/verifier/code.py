@@ -6,14 +6,16 @@ import ast
 import functools
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 from tapegrad.transform.errors import InternalError
 from tapegrad.transform.printer import is_parallel
 from tapegrad.transform.syntax import subtree, text_of
 
-_SIMPLE = (ast.Assign, ast.AugAssign, ast.Expr, ast.Return, ast.Raise, ast.Pass, ast.Break)
-_SIMPLE += (ast.Assert,)
+_SIMPLE = (
+    *(ast.Assign, ast.AugAssign, ast.Expr, ast.Return, ast.Raise, ast.Pass, ast.Break),
+    ast.Assert,
+)
 MODULES = frozenset({"np", "math", "numba", "operator", "runtime", "arrays", "ops", "scalar_ops"})
 _NESTED = (ast.If, ast.For, ast.While)
 
@@ -291,7 +293,7 @@ def targets(statement: ast.stmt) -> list[str]:
     """Return the names that a statement assigns, without nested statements."""
     found: list[str] | None = getattr(statement, "_targets", None)
     if found is None:
-        found = statement._targets = _targets(statement)
+        found = vars(statement)["_targets"] = _targets(statement)
     return found
 
 
@@ -335,7 +337,7 @@ def makes_named_tuple(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and (called(node) or "").startswith("class_")
 
 
-def is_in(node: ast.AST, names: Container[str]) -> bool:
+def is_in(node: ast.AST, names: Container[str]) -> TypeGuard[ast.Name]:
     """Whether an expression is one of some names."""
     return isinstance(node, ast.Name) and node.id in names
 
@@ -366,7 +368,7 @@ def nodes_of(node: ast.AST) -> list[ast.AST]:
     found: list[ast.AST] | None = getattr(node, "_nodes", None)
     if found is None:
         found = list(subtree(node))
-        node._nodes = found
+        vars(node)["_nodes"] = found
     return found
 
 
@@ -379,7 +381,7 @@ def names_in(node: ast.AST) -> list[ast.Name]:
             for inner in nodes_of(node)
             if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Load)
         ]
-        node._names = found
+        vars(node)["_names"] = found
     return found
 
 

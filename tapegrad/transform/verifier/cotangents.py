@@ -57,8 +57,8 @@ class Cotangents:
         self.suffix = next(iter(endings), "_bar")
         self.names = {n for n in given - known if n.endswith(self.suffix) or _SEED.match(n)}
         self._known: dict[int, bool] = {}
-        found = [self._sources(s) for code in codes for s in code.statements]
-        todo = [pair for pair in found if pair is not None]
+        pairs = [self._sources(s) for code in codes for s in code.statements]
+        todo = [pair for pair in pairs if pair is not None]
         count = -1
         while count != len(self.names):
             count = len(self.names)
@@ -83,11 +83,11 @@ class Cotangents:
 
     def is_forward(self, function: str | None) -> bool:
         """Whether a function is the forward half of a user's function."""
-        return bool(function) and function in self.functions and bool(FORWARD.search(function))
+        return bool(function and function in self.functions and FORWARD.search(function))
 
     def is_reverse(self, function: str | None) -> bool:
         """Whether a function is the reverse half of a user's function."""
-        return bool(function) and function in self.functions and bool(REVERSE.search(function))
+        return bool(function and function in self.functions and REVERSE.search(function))
 
     def skips_zeros(self, node: ast.If) -> bool:
         """Whether a branch is taken unless some cotangents are 0, and then would do nothing.

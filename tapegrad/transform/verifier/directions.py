@@ -99,14 +99,14 @@ class _Projection(ast.NodeTransformer):
 
     def statement(self, node: Any) -> Any:
         """Return a statement without other directions, None if it is of one of them."""
-        call = getattr(node, "value", None)
-        is_call = isinstance(call, ast.Call) and called(call) in self.of_all
+        value: Any = getattr(node, "value", None)
+        is_call = isinstance(value, ast.Call) and called(value) in self.of_all
         if is_call and isinstance(node.targets[0].elts[1], ast.Tuple):
             node.targets[0].elts[1] = self.part(node.targets[0].elts[1])
         elif isinstance(node, ast.Return) and self.is_entry:
-            node.value = node.value.elts[self.direction]
+            node.value = value.elts[self.direction]
         elif isinstance(node, ast.Return) and self.count > 1:
-            node.value.elts[1] = self.part(node.value.elts[1])
+            value.elts[1] = self.part(value.elts[1])
         elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple):
             target = node.targets[0]
             if isinstance(target, ast.Tuple):
@@ -164,6 +164,7 @@ class _Projection(ast.NodeTransformer):
     def visit_Subscript(self, node: ast.Subscript) -> Any:
         if self.is_entry and isinstance(node.value, ast.Name) and node.value.id == "dots":
             assert isinstance(node.slice, ast.Constant)
+            assert isinstance(node.slice.value, int)
             place, direction = divmod(node.slice.value, self.count)
             if direction != self.direction:
                 raise _wrong("it returns the tangent of another direction", "pushforward")

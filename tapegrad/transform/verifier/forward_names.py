@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from typing import Any
 
 import numpy as np
 
@@ -151,7 +152,7 @@ class TangentCode:
         self.static: Static
         own = [p for p in code.parameters if p not in self.bars]
         self.own = own
-        self.items = {
+        self.items: dict[str, tuple[str, Any]] = {
             n.id: (i.value.id, i.slice.value)
             for n, i in (
                 (s.targets[0], s.value) for s in code.statements if isinstance(s, ast.Assign)
@@ -244,7 +245,7 @@ def _changed(statement: ast.stmt, bars: set[str]) -> list[str]:
 
 def _link(one: TangentCode, statement: ast.Assign, other: TangentCode) -> None:
     assert isinstance(statement.value, ast.Call)
-    given = [ast.Name(parameter, ast.Load()) for parameter in other.code.parameters]
+    given: list[ast.expr] = [ast.Name(p, ast.Load()) for p in other.code.parameters]
     pairs = list(zip(statement.value.args, given, strict=False))
     end = other.code.body[-1]
     if isinstance(end, ast.Return) and end.value is not None:

@@ -45,7 +45,7 @@ class Keeping(Numbering):
             found.append(self.handle(argument))
         return tuple(found)
 
-    def unread(self, node: ast.stmt) -> set[int]:
+    def unread(self, node: ast.AST) -> set[int]:
         """Return the arguments that the called reverse function does not read."""
         value = getattr(node, "value", None)
         if not isinstance(value, ast.Call):
@@ -125,8 +125,8 @@ class Keeping(Numbering):
         suitable = [one for one in found if self.suits(one, wanted, needs)]
         if found and not suitable:
             raise self.wrong("an array was written since the forward code called this", node)
-        given = {f"value {k}": self.handle(call.args[n]) for n, k in needs.handed.items()}
-        if given and not any(given.items() <= one.items() for one in suitable):
+        handed = {f"value {k}": self.handle(call.args[n]) for n, k in needs.handed.items()}
+        if handed and not any(handed.items() <= one.items() for one in suitable):
             raise self.wrong("it gets other results of the call than it wants", node)
 
     def matching(
@@ -302,7 +302,7 @@ class Keeping(Numbering):
     def push(self, node: ast.AugAssign) -> None:
         count = node.value.value if isinstance(node.value, ast.Constant) else None
         slots = self.tape.slots
-        if count is None or sorted(slots) != list(range(count)) or count > self.tape.room:
+        if not isinstance(count, int) or sorted(slots) != [*range(count)] or count > self.tape.room:
             raise self.wrong("the top of the tape moves by another number than was kept", node)
         self.tape.items.append(Numbers(tuple(slots[k] for k in range(count))))
         self.tape.slots = {}
@@ -370,9 +370,7 @@ class Keeping(Numbering):
             if names != ["tape", "top"] or given[:2] != ["tape", "top"] or self.tape.slots:
                 raise self.wrong("a use of the tape that is neither a push nor a pop", node)
             kept = self.kept(node, call.args[2])
-            contents = ()
-            if is_by_elements:
-                contents = self.version([kept.name])
+            contents = self.version([kept.name]) if is_by_elements else ()
             self.tape.items.append(Array(kept, given[3], contents))
             self.tape.moved()
             return
@@ -380,8 +378,11 @@ class Keeping(Numbering):
             item = self.tape.items.pop() if self.tape.items else None
             if names[1:] != ["top"] or given[:2] != ["tape", "top"]:
                 raise self.wrong("a use of the tape that is neither a push nor a pop", node)
-            is_known = isinstance(item, Array) and bool(item.contents) == is_by_elements
-            if not is_known or item.kind != given[2]:
+            if (
+                not isinstance(item, Array)
+                or bool(item.contents) != is_by_elements
+                or item.kind != given[2]
+            ):
                 raise self.wrong(f"{names[0]} is taken from where it was not kept", node)
             if item.kept.name == names[0]:
                 if names[0] not in self.bars:
@@ -389,9 +390,9 @@ class Keeping(Numbering):
             elif not is_by_elements or names[0] in self.canon or names[0] in self.bars:
                 raise self.wrong(f"{names[0]} is taken from where it was not kept", node)
             else:
-                found = self.number("elements", item.kept.value, item.contents)
-                self.elements[found] = item.kept.value, item.contents
-                self.state.values[names[0]] = found
+                number = self.number("elements", item.kept.value, item.contents)
+                self.elements[number] = item.kept.value, item.contents
+                self.state.values[names[0]] = number
             self.tape.moved()
             return
         function = called(call) or ""

@@ -135,6 +135,8 @@ class Numbering:
         self.early: list[tuple[str, tuple[int, ...], dict[str, int], ast.stmt]] = []
         self.read_classes: set[str] = set()
         self.in_reverse = False
+        self.current: Code  # the function that is processed, and its names
+        self.local: set[str]
         self.state = State({}, {})
         self.tape = Tape()
         self.has_tape = False
@@ -232,8 +234,7 @@ class Numbering:
                 return self.number("item", *parts, contents)
             return self.number("item", *parts, self.version(self.memory.shared(node.value)))
         if isinstance(node, ast.Attribute):
-            base = self.handle if node.attr in SHAPE else self.value
-            of = base(node.value)
+            of = (self.handle if node.attr in SHAPE else self.value)(node.value)
             found = self.number("attribute", node.attr, of)
             if node.attr in ("real", "imag"):
                 self.parts[found] = (int(node.attr == "imag"), 2, of)
@@ -248,27 +249,27 @@ class Numbering:
                     for argument in node.args:
                         self.value(argument)
                 return self.new()
-            found = module_call(node)
+            callee = module_call(node)
             if called(node) == "type":
                 made = self.call(node, self.value)
                 self.classes.add(made)
                 return made
-            is_shape = called(node) == "len" or (found is not None and found[1] in SHAPE_CALLS)
+            is_shape = called(node) == "len" or (callee is not None and callee[1] in SHAPE_CALLS)
             return self.call(node, self.handle if is_shape else self.value)
         if isinstance(node, ast.Tuple):
             whole = self.joined_tuple(node)
             if whole is not None:
                 return whole
-        parts = []
+        fields: list[int | str] = []
         for name, part in ast.iter_fields(node):
             if name == "ctx":
                 continue
             for one in part if isinstance(part, list) else [part]:
                 if isinstance(one, ast.expr):
-                    parts.append(self.value(one))
+                    fields.append(self.value(one))
                 else:
-                    parts.append(type(one).__name__ if isinstance(one, ast.AST) else repr(one))
-        return self.number(type(node).__name__, *parts)
+                    fields.append(type(one).__name__ if isinstance(one, ast.AST) else repr(one))
+        return self.number(type(node).__name__, *fields)
 
     def joined(self, parts: list[int]) -> int | None:
         """Return the number of a whole that is rebuilt from all its parts, None otherwise."""

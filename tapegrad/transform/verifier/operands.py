@@ -106,7 +106,7 @@ def _constant(node: ast.expr) -> float | None:
         return _constant(node.args[0])
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
         return math.inf if (node.value.id, node.attr) in _INFINITIES else None
-    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+    if isinstance(node, ast.Constant) and (type(node.value) is int or type(node.value) is float):
         return float(node.value)
     return None
 

@@ -55,9 +55,9 @@ class Outcomes:
             outcomes = (self.truth(node, part) for part in test.values)
             return all(outcomes) if is_and else any(outcomes)
         if isinstance(test, ast.Name):
-            found = self.frame.get(test.id)
-            if isinstance(found, Number):
-                return self.truth_of(node, found)
+            value = self.frame.get(test.id)
+            if isinstance(value, Number):
+                return self.truth_of(node, value)
         key = self.key(test)
         if key not in self.truths:
             self.truths[key] = self.side(node)

@@ -124,8 +124,9 @@ def _check_reverse(
     forward: Code, reverse: Code, pullback: Code, name: str, kept: dict[str, str]
 ) -> None:
     """Check the reverse half."""
-    pushes = [n.value for n in forward.body if isinstance(n, ast.Assign)]
-    pushes = [n for n in pushes if module_call(n) == ("runtime", "push_array")]
+    values = [n.value for n in forward.body if isinstance(n, ast.Assign)]
+    calls = [n for n in values if isinstance(n, ast.Call)]
+    pushes = [n for n in calls if module_call(n) == ("runtime", "push_array")]
     *pops, call, end = reverse.body
     popped = []
     for node, push in zip(pops, reversed(pushes), strict=True):

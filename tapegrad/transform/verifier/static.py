@@ -79,14 +79,15 @@ class Static:
         found.update(name + suffix for name in self.zeros)
         for code in codes:
             for node in code.uses:
-                function = called(node)
-                module = module_call(node) if isinstance(node, ast.Call) else None
+                if not isinstance(node, ast.Call):
+                    continue
+                module = module_call(node)
                 if module is not None and 0 <= added_to(module) < len(node.args):
                     target = node.args[added_to(module)]
                     if isinstance(target, ast.Name) and target.id.endswith(suffix):
                         found.add(target.id)
-                summary = checked.summaries.get(function)
-                if summary is None or not isinstance(node, ast.Call):
+                summary = checked.summaries.get(called(node))
+                if summary is None:
                     continue
                 for param, argument in zip(summary.params, node.args, strict=False):
                     if isinstance(argument, ast.Name) and argument.id.endswith(suffix):

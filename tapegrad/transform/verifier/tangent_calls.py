@@ -84,8 +84,8 @@ class TangentCalls(TangentStores):
         reads = self.readings[event.number] = {}
         for argument in own:
             reads.update(self.read(argument))
-        for name, (value, _) in reads.items():
-            event.operands[name] = Operand(value, None if name + self.suffix in self.bars else -1)
+        for name, (read, _) in reads.items():
+            event.operands[name] = Operand(read, None if name + self.suffix in self.bars else -1)
         if other is not None:
             self.check_arguments(node, other, own, dots)
             self.check_results(node, other, target)

@@ -28,7 +28,7 @@ from tapegrad.transform.verifier.events import (
     Value,
 )
 from tapegrad.transform.verifier.forward_names import Facts, TangentCode, find_arrays
-from tapegrad.transform.verifier.frames import go_ways
+from tapegrad.transform.verifier.frames import Choices, go_ways
 from tapegrad.transform.verifier.linear import ONE, ZERO, Map
 from tapegrad.transform.verifier.memory import results_of
 from tapegrad.transform.verifier.pushforward import check_pushforward
@@ -239,7 +239,11 @@ def verify_tangents(codes: list[Code], summaries: dict[str, Summary]) -> None:
     find_arrays(others)
     for checked in others.values():
         checked.static = Facts(checked, set())
-        go_ways(checked.codes, lambda choices, one=checked: Tangents(one, choices, others).run())
+
+        def follow(choices: Choices, one: TangentCode = checked) -> None:
+            Tangents(one, choices, others).run()
+
+        go_ways(checked.codes, follow)
     for code in codes:
         if code.name not in others:
             check_pushforward(code, others)

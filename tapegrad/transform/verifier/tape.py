@@ -146,7 +146,7 @@ def mentions(node: ast.AST) -> bool:
     found: bool | None = getattr(node, "_mentions", None)
     if found is None:
         found = any(is_in(n, ("tape", "top")) for n in nodes_of(node))
-        node._mentions = found
+        vars(node)["_mentions"] = found
     return found
 
 
@@ -194,7 +194,8 @@ def rows_of(node: ast.expr) -> tuple[int, ast.expr | None]:
         return 1, node
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
         if isinstance(node.left, ast.Constant) and isinstance(node.right, ast.Name):
-            return int(node.left.value), node.right
+            count: Any = node.left.value
+            return int(count), node.right
     return 0, None
 
 

@@ -30,11 +30,10 @@ class Turning(Keeping):
     # -- loops --------------------------------------------------------------------------------
 
     def loop(self, node: ast.For | ast.While) -> None:
-        turned = self.turned(node) if isinstance(node, ast.For) else None
-        if turned is None:
-            self.forward_loop(node)
-        else:
+        if isinstance(node, ast.For) and (turned := self.turned(node)) is not None:
             self.reverse_loop(node, turned)
+        else:
+            self.forward_loop(node)
 
     def changed(self, node: ast.For | ast.While) -> tuple[set[str], set[str]]:
         """Return the names that a loop assigns, and the alias classes of arrays that it writes."""
@@ -113,7 +112,8 @@ class Turning(Keeping):
 
     def entered(self, node: ast.For | ast.While) -> Turned:
         """Return the record of a loop of the forward code, at its start."""
-        index = node.target.id if isinstance(node, ast.For) and _is_name(node.target) else None
+        target = node.target if isinstance(node, ast.For) else None
+        index = target.id if isinstance(target, ast.Name) else None
         bounds = bounds_of(node.iter) if isinstance(node, ast.For) else None
         values = trips = None
         if bounds is not None:
@@ -180,6 +180,7 @@ class Turning(Keeping):
 
     def check_bounds(self, node: ast.For, loop: Turned) -> None:
         """Check that a loop has the iterations of a forward loop, from the last to the first."""
+        assert isinstance(node.target, ast.Name)
         name = node.target.id
         text = text_of(node.iter)
         error = self.wrong("a loop has other iterations than that which it turns round", node)
@@ -306,6 +307,7 @@ class Turning(Keeping):
         return target.id, [(n.id, parts.get(id(n))) for n in names]
 
     def reverse_loop(self, node: ast.For, loop: Turned) -> None:
+        assert isinstance(node.target, ast.Name)
         self.turnings[id(node)] = loop
         names, classes = self.changed(node)
         outer, outer_tape = self.state, self.tape
@@ -396,8 +398,9 @@ def integer(node: ast.expr) -> int | None:
     sign = 1
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         sign, node = -1, node.operand
-    is_one = isinstance(node, ast.Constant) and type(node.value) is int
-    return sign * node.value if is_one else None
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return sign * node.value
+    return None
 
 
 def targets_of(body: list[ast.stmt]) -> set[str]:
@@ -405,7 +408,3 @@ def targets_of(body: list[ast.stmt]) -> set[str]:
     return {n for s in body if isinstance(s, ast.Assign) for n in targets(s)} | {
         n for s in body if isinstance(s, ast.AugAssign) for n in targets(s)
     }
-
-
-def _is_name(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name)

@@ -265,7 +265,7 @@ class Walk(Outcomes):
         for place, element in _elements(given, ()):
             if isinstance(element, ast.Name) and element.id in self.frame.names:
                 value = self.frame.names[element.id]
-                index = [ast.Constant(k) for k in place]
+                index: list[ast.expr] = [ast.Constant(k) for k in place]
                 step = self.step(index[0] if len(index) == 1 else ast.Tuple(index, ast.Load()))
                 found = {element.id: Operand(value, 1, 1)}
                 self.event(operands=found, stored=handle.view(step), is_lost=False)
@@ -374,6 +374,7 @@ class Walk(Outcomes):
     def loop(self, node: ast.For | ast.While) -> str:
         turned = self.checked.turnings.get(id(node))
         if turned is not None:
+            assert isinstance(node, ast.For)
             return "" if self.is_forward else self.reverse_loop(node, turned)
         if not self.is_forward:
             return self.again(node)
