@@ -72,8 +72,8 @@ globals().update(_NAMES)
 __all__ = sorted({
     *_NAMES,
     "BatchError", "DetachedWarning", "Function", "RecordingError", "RoundedWarning",
-    "SerialLoopWarning", "Tape", "Tensor", "TransformError", "VerificationError",
-    "are_deterministic_algorithms_enabled",
+    "SerialLoopWarning", "SlowerCodeWarning", "Tape", "Tensor", "TransformError",
+    "VerificationError", "are_deterministic_algorithms_enabled",
     "autograd", "checkpoint_scan", "checkpointed", "cond", "cuda", "current_tape", "enable_grad",
     "fft", "fori_loop", "func", "grad", "hessian", "hvp", "inference_mode",
     "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "is_grad_enabled",
@@ -93,21 +93,14 @@ _LAZY = {
     "stop_gradient": "tapegrad.transform.functions",
     "RoundedWarning": "tapegrad.transform.errors",
     "SerialLoopWarning": "tapegrad.transform.errors",
+    "SlowerCodeWarning": "tapegrad.transform.errors",
     "TransformError": "tapegrad.transform.errors",
     "VerificationError": "tapegrad.transform.errors",
 }
 
 if _typing.TYPE_CHECKING:
-    from tapegrad.replay.function import jit as jit
+    from tapegrad.stubs.compiled import *  # noqa: F403
     from tapegrad.stubs.functions import *  # noqa: F403
-    from tapegrad.transform.checkpointing import checkpointed as checkpointed
-    from tapegrad.transform.errors import RoundedWarning as RoundedWarning
-    from tapegrad.transform.errors import SerialLoopWarning as SerialLoopWarning
-    from tapegrad.transform.errors import TransformError as TransformError
-    from tapegrad.transform.errors import VerificationError as VerificationError
-    from tapegrad.transform.function import njit as njit
-    from tapegrad.transform.functions import stop_gradient as stop_gradient
-    from tapegrad.transform.tape_memory.limit import set_tape_limit as set_tape_limit
 else:
 
     def __getattr__(name: str) -> _typing.Any:

@@ -25,7 +25,7 @@ from tapegrad.ops.composite import COMPOSITES, declarations
 from tapegrad.ops.kinds import Elementwise
 from tapegrad.ops.op import TABLE, Op, memory_order
 from tapegrad.ops.shape import in_order, is_packed, laid_out
-from tapegrad.tape import inspection
+from tapegrad.tape import drawing
 from tapegrad.tape.tape import TAPE
 
 BINARY = {
@@ -447,7 +447,7 @@ def _install_protocols() -> None:
         "fill": _fill,
         "fill_": _fill_,
         "flatten": _flatten,
-        "draw": lambda self: inspection.draw(self._own),
+        "draw": lambda self: drawing.draw(self._own),
         "grad_fn": property(hooks.grad_fn, doc="The node that recorded it, None for leaves."),
         "output_nr": property(hooks.output_nr, doc="Which output of its record it is."),
         "register_hook": hooks.register_hook,

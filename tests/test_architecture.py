@@ -44,6 +44,7 @@ LAYERS = [
             "declared",
             "nodes",
             "printer",
+            "protocols",
             "trees",
             "stubs",
         )
@@ -80,33 +81,16 @@ INNER = {
     ("func.common", "transform.function"): "numba's front end takes half a second",
     ("func.vmap", "replay.function"): "for the same reason",
     ("kernels.native", "kernels.llvm.pipeline"): "what is on disk needs no numba",
-    ("tape.tape", "tape.inspection"): "only for those who look at the tape",
     ("transform.base", "transform.generation"): "what is on disk needs none of it",
-    ("transform.ensembles.calls", "transform.ensembles.in_lanes"): "only for batches",
-    ("transform.ensembles.calls", "transform.ensembles.on_device"): "only for those who have one",
+    ("transform.ensembles.calls", "transform.ensembles.targets"): "only for batches",
 }
 # imports that type checkers alone see, of what stands above or imports the module
 FOR_CHECKERS = {
     ("", "stubs"),
-    ("", "replay.function"),
-    ("", "transform.checkpointing"),
-    ("", "transform.errors"),
-    ("", "transform.function"),
-    ("", "transform.functions"),
-    ("", "transform.tape_memory.limit"),
-    ("autograd.engine.context", "autograd.function"),
     ("eager.tensor", "stubs"),
     ("fft", "stubs"),
     ("linalg", "stubs"),
     ("special", "stubs"),
-    ("transform.base", "transform.codegen.instance"),
-    ("transform.base", "transform.codegen.program"),
-    ("transform.composed", "transform.codegen.program"),
-    ("transform.derivatives", "transform.codegen.instance"),
-    ("transform.derivatives", "transform.codegen.program"),
-    ("transform.generation", "transform.base"),
-    ("transform.verifier.memory", "transform.verifier.summaries"),
-    ("transform.vjps", "transform.codegen.program"),
 }
 
 

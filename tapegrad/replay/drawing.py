@@ -7,7 +7,7 @@ from typing import Any
 from tapegrad.eager.nodes import Body, Node, bodies_of
 from tapegrad.replay.plan import CompiledStep, EagerStep, Plan
 from tapegrad.replay.program import Program
-from tapegrad.tape.inspection import DRAWN_AT_MOST, GIVEN, new_graph
+from tapegrad.tape.drawing import DRAWN_AT_MOST, GIVEN, new_graph
 
 _FRAME = {"fontname": "Helvetica", "fontsize": "10", "color": "#888888", "style": "rounded"}
 

@@ -27,6 +27,7 @@ from tapegrad.forks import in_forked_process, process_lock
 from tapegrad.kernels.structs import address_of
 from tapegrad.tape.avals import AVALS
 from tapegrad.tape.codes import OPS
+from tapegrad.tape.dump import dump
 from tapegrad.tape.layout import (
     FREED,
     LEAF_CLOCK,
@@ -399,8 +400,6 @@ class Tape:
         last
             Number of records.
         """
-        from tapegrad.tape.inspection import dump
-
         return dump(self.records[-last:])
 
     @property

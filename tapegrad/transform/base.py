@@ -12,7 +12,7 @@ import itertools
 import linecache
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numba
 import numpy as np
@@ -46,13 +46,10 @@ from tapegrad.transform.errors import (
 from tapegrad.transform.ir import leaf_names
 from tapegrad.transform.kept import kept_with_function
 from tapegrad.transform.optimize import sizes
+from tapegrad.transform.protocols import Bound, Instance, Program
 from tapegrad.transform.stubs import inherited_options, stub
 from tapegrad.transform.syntax import unlike
 from tapegrad.transform.tape_memory import large_arrays, limit  # noqa: F401 (so do these)
-
-if TYPE_CHECKING:
-    from tapegrad.transform.codegen.instance import Instance
-    from tapegrad.transform.codegen.program import Program
 
 _numbers = itertools.count()  # of modules that are not on disk
 
@@ -495,15 +492,6 @@ def written_arguments(function: Any, kinds: tuple[Any, ...]) -> frozenset[int]:
         for number, value in enumerate(instance.params)
         if written.intersection(leaf_names(value))
     )
-
-
-class Bound(NamedTuple):
-    """A complete call."""
-
-    kinds: tuple[Any, ...]  # of all arguments
-    texts: list[str]  # the expression passed for each, in terms of the given arguments
-    # the parameters that are omitted and their values, by their names in these expressions
-    defaults: dict[str, tuple[str, Any]]
 
 
 def _is_integral(kind: Any) -> bool:

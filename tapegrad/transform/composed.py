@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from numba.core import types
 
@@ -19,10 +19,8 @@ from tapegrad.transform.kinds import (
     result_kind,
     shape_checks,
 )
+from tapegrad.transform.protocols import Program
 from tapegrad.transform.syntax import identifier_of, subtree, unlike
-
-if TYPE_CHECKING:
-    from tapegrad.transform.codegen.program import Program
 
 
 class Composed(Derivative):

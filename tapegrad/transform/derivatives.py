@@ -6,7 +6,7 @@ They are called from Python and from compiled code like any other numba function
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numba
 from numba.core import types
@@ -25,11 +25,8 @@ from tapegrad.transform.kinds import (
     is_complex,
     is_real,
 )
+from tapegrad.transform.protocols import Instance, Program
 from tapegrad.transform.syntax import identifier_of, unlike
-
-if TYPE_CHECKING:
-    from tapegrad.transform.codegen.instance import Instance
-    from tapegrad.transform.codegen.program import Program
 
 
 def differentiable(program: Program, base: Any, kinds: tuple[Any, ...], wrap: bool) -> Instance:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from numba.core import types
 
@@ -17,12 +17,10 @@ from tapegrad.transform.codegen.program import Program
 from tapegrad.transform.codegen.versions import Versions, versions_of
 from tapegrad.transform.equivalence.comparison import compare
 from tapegrad.transform.generated import Generated, parsed_function
+from tapegrad.transform.protocols import Bound, Derivative
 from tapegrad.transform.rules.partials import op_of_function
 from tapegrad.transform.stubs import inherited_options
 from tapegrad.transform.verifier.verify import verify, verify_names
-
-if TYPE_CHECKING:
-    from tapegrad.transform.base import Bound, Derivative
 
 _SLOWER = (
     "a derivative of {} runs without what makes it faster, since the faster version is wrong: {}. "

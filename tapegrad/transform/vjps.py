@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from numba.core import types
 
@@ -23,9 +23,7 @@ from tapegrad.transform.derivatives import (
 from tapegrad.transform.ir import class_text
 from tapegrad.transform.kept import kept_with_function
 from tapegrad.transform.kinds import holds_real, is_array, is_real, result_kind
-
-if TYPE_CHECKING:
-    from tapegrad.transform.codegen.program import Program
+from tapegrad.transform.protocols import Program
 
 
 class Vjp(Composed):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Container, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -46,9 +46,6 @@ from tapegrad.tape.layout import OWN_AVAL, OWN_INPUTS, OWN_SLOT
 from tapegrad.tape.owner import Owner, inputs_of
 from tapegrad.tape.sweep import Contributions, MutatedError, Sweep
 from tapegrad.tape.tape import TAPE
-
-if TYPE_CHECKING:
-    from tapegrad.autograd.function import Function
 
 _GRADIENT_TYPES = {Tensor, type(None)}
 OTHER, PASSIVE, ACTIVE = range(3)  # kinds of arguments: no tensor, a tensor, a tensor with history
@@ -195,7 +192,7 @@ class BackwardCFunction(Node, RuleFrame, FunctionCtx):
 
     runs_undefined = True
     direct = True
-    _forward_cls: type[Function]
+    _forward_cls: type[Any]  # the Function
     _rule: Callable[..., Any]  # the Function's backward or vjp
     _saved: tuple[Any, ...] | None = ()  # None once freed
     _saved_forward: tuple[Any, ...] = ()

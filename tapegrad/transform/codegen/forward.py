@@ -33,8 +33,8 @@ from tapegrad.transform.ir import (
 )
 from tapegrad.transform.kinds import is_array, is_real, zero_of
 from tapegrad.transform.nodes import binary, call_of, copy_of
+from tapegrad.transform.protocols import Program
 from tapegrad.transform.rules import base as rules
-from tapegrad.transform.rules.generators import ProgramCode
 
 DOT, SLOPE, REST = "_dot", "_slope", "_rest"
 _ORIGINS = 4  # of a number that are told from each other
@@ -53,7 +53,7 @@ class Forward(Mode):
 
     def __init__(
         self,
-        program: ProgramCode,
+        program: Program,
         function: FunctionIR,
         arrays: Arrays,
         given: list[str],

@@ -18,8 +18,8 @@ from tapegrad.transform.codegen.analysis import (
 from tapegrad.transform.codegen.writes import Writes
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.ir import FunctionIR, Let, Role, Value, walk
+from tapegrad.transform.protocols import Program
 from tapegrad.transform.rules.base import Elementary
-from tapegrad.transform.rules.generators import ProgramCode
 
 
 class Mode:
@@ -43,7 +43,7 @@ class Mode:
 
     def __init__(
         self,
-        program: ProgramCode,
+        program: Program,
         function: FunctionIR,
         arrays: Arrays,
         inputs: list[str],

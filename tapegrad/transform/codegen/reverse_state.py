@@ -38,7 +38,8 @@ from tapegrad.transform.ir import (
 from tapegrad.transform.kinds import holds_complex, is_complex, zero_of
 from tapegrad.transform.lowering.extents import Extents
 from tapegrad.transform.nodes import attribute, binary, call_of, item, negative
-from tapegrad.transform.rules.generators import ProgramCode, ShadowCode
+from tapegrad.transform.protocols import Program
+from tapegrad.transform.rules.generators import ShadowCode
 from tapegrad.transform.syntax import subtree
 
 BAR = "_bar"
@@ -100,7 +101,7 @@ class ReverseState(Mode):
 
     def __init__(
         self,
-        program: ProgramCode,
+        program: Program,
         function: FunctionIR,
         arrays: Arrays,
         inputs: list[str],

@@ -13,15 +13,9 @@ from numba.core import types
 from numba.core.errors import NumbaError, NumbaPerformanceWarning
 
 from tapegrad.cuda.array import DeviceArray, on_host
-from tapegrad.cuda.toolkit import require
 from tapegrad.eager.dispatch import passive
-from tapegrad.eager.lines import level_of_user
 from tapegrad.imports import whole_imports
-from tapegrad.transform.base import Derivative, Recording, complete, written_arguments
-from tapegrad.transform.ensembles import one_by_one
-from tapegrad.transform.errors import SerialLoopWarning, TransformError
-
-_OPTIONS = ("error_model", "boundscheck", "nogil")
+from tapegrad.transform.base import Recording, complete
 
 
 class _Items(NamedTuple):
@@ -102,7 +96,10 @@ def over_items(
     key, code = (target, given, tuple(has_items)), function.overloads[kinds]
     result = code.signature.return_type
     if key not in known or known[key].code is not code:  # or the function was compiled again
-        made = _on_device if target == "cuda" else _made
+        with whole_imports("tapegrad.transform.ensembles.targets"):
+            from tapegrad.transform.ensembles import targets
+
+        made = targets.on_device if target == "cuda" else targets.on_host
         known[key] = _Loop(code, made(function, kinds, has_items, result))
     loop = known[key]
     if not loop.is_checked:
@@ -124,66 +121,6 @@ def _item(kind: Any) -> Any:
     if kind.ndim == 1:
         return kind.dtype
     return kind.copy(ndim=kind.ndim - 1, layout="C" if kind.layout == "C" else "A")
-
-
-def _made(function: Any, kinds: tuple[Any, ...], has_items: Sequence[bool], result: Any) -> Any:
-    """Return the compiled loop over the items, side by side if that is possible."""
-    with whole_imports("tapegrad.transform.ensembles.in_lanes"):
-        from tapegrad.transform.ensembles import in_lanes
-
-    options = {n: function.targetoptions[n] for n in _OPTIONS if n in function.targetoptions}
-    options["parallel"] = _may_run_in_parallel(function, kinds, has_items)
-    try:
-        return in_lanes.compiled(function, kinds, has_items, options)
-    except in_lanes.NoLanesError:
-        return one_by_one.compiled(function, has_items, result, options)
-
-
-def _on_device(
-    function: Any, kinds: tuple[Any, ...], has_items: Sequence[bool], result: Any
-) -> Any:
-    """Return what computes all items on a device."""
-    with whole_imports("tapegrad.transform.ensembles.on_device"):
-        from tapegrad.transform.ensembles import on_device
-
-    cuda = require()
-    name = function.py_func.__name__
-    if written := written_arguments(function, kinds):
-        raise TransformError(
-            f"{name} writes to argument {min(written)}, which a function on a device cannot do; "
-            "let it work on a copy, or return its results"
-        )
-    return on_device.Kernel(cuda, function, kinds, has_items, result)
-
-
-def _may_run_in_parallel(function: Any, kinds: tuple[Any, ...], has_items: Sequence[bool]) -> bool:
-    """Whether the items are computed at the same time, as the function asks for.
-
-    Items that write to what they share are refused.
-    """
-    name = function.py_func.__name__
-    root = function.root if isinstance(function, Derivative) else function
-    is_wanted = bool(root.targetoptions.get("parallel"))
-    try:
-        written = written_arguments(function, kinds)
-    except TransformError:
-        if is_wanted:
-            _warn(f"it is not known what {name} writes to")
-        return False
-    for number in sorted(written):
-        if not has_items[number]:
-            raise TransformError(
-                f"{name} writes to argument {number}, which all items of a vmap share; give each "
-                "item its own (in_axes), or let the function work on a copy"
-            )
-    if written and is_wanted:
-        _warn(f"{name} writes to argument {min(written)}, whose items may share elements")
-    return is_wanted and not written
-
-
-def _warn(reason: str) -> None:
-    message = f"vmap: the items are computed in order, not on all threads: {reason}"
-    warnings.warn(SerialLoopWarning(message), stacklevel=level_of_user())
 
 
 def _arranged(kind: Any, leaves: Iterator[Any]) -> Any:

@@ -36,7 +36,7 @@ from tapegrad.transform.ir import (
     walk,
 )
 from tapegrad.transform.lowering.callees import is_plain
-from tapegrad.transform.rules.generators import ProgramCode
+from tapegrad.transform.protocols import Program
 from tapegrad.transform.syntax import identifier_of, subtree
 
 _MOST = 40  # statements of a function that is inlined
@@ -51,7 +51,7 @@ _CONTROL = (
 Form = Callable[[Any, tuple[Any, ...]], FunctionIR]
 
 
-def inline(function: FunctionIR, dispatcher: Any, program: ProgramCode, form: Form) -> bool:
+def inline(function: FunctionIR, dispatcher: Any, program: Program, form: Form) -> bool:
     """Inline the short functions that a function calls.
 
     Parameters
@@ -77,7 +77,7 @@ def inline(function: FunctionIR, dispatcher: Any, program: ProgramCode, form: Fo
 
 class _Inlining:
     def __init__(
-        self, function: FunctionIR, options: dict[str, Any], program: ProgramCode, form: Form
+        self, function: FunctionIR, options: dict[str, Any], program: Program, form: Form
     ) -> None:
         self.function = function
         self.options = options

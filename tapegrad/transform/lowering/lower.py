@@ -47,8 +47,8 @@ from tapegrad.transform.lowering.partners import add_partners
 from tapegrad.transform.lowering.same_values import INPLACE_CALLS, SameValues, kind_of_operation
 from tapegrad.transform.lowering.stand_ins import has_stand_in
 from tapegrad.transform.lowering.subscripts import taken_apart
+from tapegrad.transform.protocols import Program
 from tapegrad.transform.rules import base as rules
-from tapegrad.transform.rules.generators import ProgramCode
 from tapegrad.transform.rules.makers import Literal
 from tapegrad.transform.syntax import text_of
 
@@ -58,7 +58,7 @@ WHOLE = ast.Slice(None, None, None)
 class Lowering:
     """Lowers one function of a program."""
 
-    def __init__(self, function: FunctionIR, program: ProgramCode) -> None:
+    def __init__(self, function: FunctionIR, program: Program) -> None:
         self.function = function
         self.program = program
         self.call: ast.Call | None = None  # the call being lowered, with its original names

@@ -12,34 +12,7 @@ from typing import Any, NoReturn, Protocol
 from tapegrad.transform.builder import Builder
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.ir import Atom, Block, FunctionIR, Let, Statement
-
-
-class ProgramCode(Protocol):
-    """The module that is generated: its functions and the objects that they name."""
-
-    statics: dict[str, Any]
-    origins: dict[str, Any]
-    rounded: list[str]
-
-    def instance(self, dispatcher: Any, kinds: tuple[Any, ...]) -> Any:
-        """Return a called function for argument types, lowered."""
-
-    def variant(
-        self, instance: Any, active: tuple[bool, ...], same: bool, kept: tuple[bool, ...]
-    ) -> Any:
-        """Return the forward and reverse functions of an instance for what is active."""
-
-    def tangent(self, instance: Any, active: tuple[bool, ...]) -> str:
-        """Return the name of the function that computes the tangents of an instance."""
-
-    def static(self, text: str, value: Any, origin: Any) -> str:
-        """Return the name of an object that generated code uses."""
-
-    def derived(self, base: Any, kind: str, positions: tuple[int, ...]) -> str:
-        """Return the name of a derivative of a derivative."""
-
-    def origin_of(self, value: Any) -> Any:
-        """Return how an object is found in another process, None if it is not."""
+from tapegrad.transform.protocols import Program
 
 
 class ArrayClasses(Protocol):
@@ -61,7 +34,7 @@ class ScopeOrder(Protocol):
 class Generator(Protocol):
     """The interface common to both modes."""
 
-    program: ProgramCode
+    program: Program
     function: FunctionIR
     types: dict[str, Any]
     builder: Builder
@@ -188,7 +161,7 @@ class ReverseCode(Generator, Protocol):
 class Lowerer(Protocol):
     """The lowering of one function, which makes rules."""
 
-    program: ProgramCode
+    program: Program
     function: FunctionIR
     types: dict[str, Any]
     statics: dict[str, Any]

@@ -30,7 +30,7 @@ from tapegrad.transform.verifier.memory import (
     results_of,
 )
 from tapegrad.transform.verifier.static import Static
-from tapegrad.transform.verifier.summaries import Summary
+from tapegrad.transform.verifier.summary import Summary
 
 _DOT = re.compile(r"_dot\d*$")
 _PART = re.compile(r"_(slope|rest)\d*$")  # the tangent of a recurrence is slope * x_dot + rest

@@ -14,7 +14,6 @@ import functools
 import itertools
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from tapegrad.transform import facts
 from tapegrad.transform.rules import arrays
@@ -31,9 +30,7 @@ from tapegrad.transform.verifier.code import (
     paired,
 )
 from tapegrad.transform.verifier.cotangents import FORWARD, Cotangents
-
-if TYPE_CHECKING:
-    from tapegrad.transform.verifier.summaries import Summary
+from tapegrad.transform.verifier.summary import Summary
 
 SHAPE = facts.SHAPE_ATTRIBUTES
 SHAPE_CALLS = facts.OF_SHAPES - {"empty", "ones", "zeros"} | {

@@ -18,7 +18,7 @@ from tapegrad.transform.verifier.code import (
 from tapegrad.transform.verifier.cotangents import Cotangents
 from tapegrad.transform.verifier.iteration_arrays import arrays_of_iterations
 from tapegrad.transform.verifier.memory import SHAPE, SHAPE_CALLS, Memory
-from tapegrad.transform.verifier.summaries import Summary
+from tapegrad.transform.verifier.summary import Summary
 from tapegrad.transform.verifier.tape import (
     InRow,
     Item,

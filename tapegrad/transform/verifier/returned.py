@@ -11,7 +11,7 @@ import re
 
 from tapegrad.transform.verifier.code import Code, called, leaves, module_call, paired
 from tapegrad.transform.verifier.memory import differ
-from tapegrad.transform.verifier.summaries import Summary
+from tapegrad.transform.verifier.summary import Summary
 
 _OWN = re.compile(r"_(bar|dot)\d*$")
 _ZEROS = (("np", "zeros"), ("np", "zeros_like"))

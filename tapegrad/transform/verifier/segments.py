@@ -31,7 +31,7 @@ from tapegrad.transform.verifier.code import Code, called, leaves, module_call
 from tapegrad.transform.verifier.cotangents import REVERSE, TAPE
 from tapegrad.transform.verifier.numbering import Needs
 from tapegrad.transform.verifier.reading import SEED
-from tapegrad.transform.verifier.summaries import Summary
+from tapegrad.transform.verifier.summary import Summary
 
 
 def check_segment(

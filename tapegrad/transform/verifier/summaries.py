@@ -1,9 +1,8 @@
-"""Summaries of functions: what their callers have to know."""
+"""How the summaries of functions are found."""
 
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, field
 
 from tapegrad.transform.verifier.code import (
     PUSHES,
@@ -16,46 +15,7 @@ from tapegrad.transform.verifier.code import (
 )
 from tapegrad.transform.verifier.cotangents import Cotangents
 from tapegrad.transform.verifier.memory import Memory, added_to, results_of, shape_only, shows
-
-
-@dataclass
-class Summary:
-    """What a caller has to know of a function.
-
-    Attributes
-    ----------
-    params
-        Its parameters.
-    arrays
-        Positions of parameters that are used as arrays.
-    writes
-        Positions of parameters whose elements it writes.
-    reads
-        Positions of cotangents that it reads or clears rather than only adds to.
-    results
-        For every leaf of the returned value its alias class if it is an array, else None.
-    own
-        Positions of results that are not known to be arrays and do not alias other results.
-    numbers
-        Positions of results that are numbers: on some path they are a constant.
-    classes
-        The alias class of every array parameter, by position.
-    given
-        Parameters that are those of the function it is made from.
-    is_called
-        Whether any function of the module calls it.
-    """
-
-    params: list[str]
-    arrays: frozenset[int] = frozenset()
-    writes: frozenset[int] = frozenset()
-    reads: frozenset[int] = frozenset()
-    results: tuple[str | None, ...] | None = None
-    own: frozenset[int] = frozenset()
-    numbers: frozenset[int] = frozenset()
-    classes: dict[int, str] = field(default_factory=dict)
-    given: frozenset[str] = frozenset()
-    is_called: bool = False
+from tapegrad.transform.verifier.summary import Summary
 
 
 def summaries_of(codes: list[Code]) -> dict[str, Summary]:

@@ -22,7 +22,7 @@ from tapegrad.transform.verifier.frames import Choices
 from tapegrad.transform.verifier.linear import ZERO, Map, total
 from tapegrad.transform.verifier.memory import results_of
 from tapegrad.transform.verifier.sources import Helper, Source
-from tapegrad.transform.verifier.summaries import Summary
+from tapegrad.transform.verifier.summary import Summary
 from tapegrad.transform.verifier.tangent_stores import TangentStores
 
 

@@ -33,7 +33,7 @@ from tapegrad.transform.verifier.linear import ONE, ZERO, Map
 from tapegrad.transform.verifier.memory import results_of
 from tapegrad.transform.verifier.pushforward import check_pushforward
 from tapegrad.transform.verifier.sources import Helper
-from tapegrad.transform.verifier.summaries import Summary
+from tapegrad.transform.verifier.summary import Summary
 from tapegrad.transform.verifier.tangent_calls import TangentCalls
 from tapegrad.transform.verifier.tangent_reading import same
 

@@ -29,7 +29,7 @@ from tapegrad.transform.verifier.code import (
 from tapegrad.transform.verifier.cotangents import FORWARD, REVERSE, TANGENT, TAPE
 from tapegrad.transform.verifier.memory import results_of, shape_only
 from tapegrad.transform.verifier.numbering import Needs, State
-from tapegrad.transform.verifier.summaries import Summary
+from tapegrad.transform.verifier.summary import Summary
 from tapegrad.transform.verifier.tape import (
     Branch,
     Item,
