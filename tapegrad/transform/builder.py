@@ -81,7 +81,8 @@ class Builder:
 
     def lines(self, lines: Sequence[str]) -> None:
         """Add statements that are given as text, such as checks of arguments."""
-        self.body += ast.parse("\n".join(lines)).body
+        if lines:
+            self.body += ast.parse("\n".join(lines)).body
 
     def extend(self, other: Builder) -> None:
         """Add all statements of another builder."""

@@ -124,9 +124,13 @@ class Generated:
 
 def parsed_function(text: str) -> ast.FunctionDef:
     """Return the function whose text is given."""
-    (tree,) = ast.parse(text).body
-    assert isinstance(tree, ast.FunctionDef)
+    (tree,) = parsed_functions(text)
     return tree
+
+
+def parsed_functions(text: str) -> list[ast.FunctionDef]:
+    """Return the functions whose text is given."""
+    return [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
 
 
 def copy_with(

@@ -16,7 +16,7 @@ from tapegrad.transform.codegen.instance import Instance
 from tapegrad.transform.codegen.program import Program
 from tapegrad.transform.codegen.versions import Versions, versions_of
 from tapegrad.transform.equivalence.comparison import compare
-from tapegrad.transform.generated import Generated, parsed_function
+from tapegrad.transform.generated import Generated, parsed_function, parsed_functions
 from tapegrad.transform.protocols import Bound, Derivative
 from tapegrad.transform.rules.partials import op_of_function
 from tapegrad.transform.stubs import inherited_options
@@ -75,11 +75,13 @@ def generate(
     text = _text(versions.verified)
     about: dict[str, Any] = {"slower": []}
     if versions.faster:
-        faster = _text(versions.faster)
-        verify_names(faster, [*given, *(function.name for function in versions.verified)])
-        whole = f"{text}\n\n{FASTER}\n{faster}"
+        whole = f"{text}\n\n{FASTER}\n{_text(versions.faster)}"
+        functions = parsed_functions(whole)
+        count = len(versions.verified)
+        verified, faster = functions[:count], functions[count:]
+        verify_names(faster, whole.splitlines(), [*given, *(tree.name for tree in verified)])
         known = store.namespace(program.statics)
-        difference = compare(whole, versions.pairs, kinds, known).difference
+        difference = compare(functions, versions.pairs, kinds, known).difference
         if difference:  # what was verified is right; it only takes longer
             versions = Versions(versions.verified, [], entries[0])
             about["slower"] = [_SLOWER.format(derivative.py_func.__name__, difference)]

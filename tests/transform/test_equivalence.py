@@ -14,6 +14,7 @@ from tapegrad.transform import generation
 from tapegrad.transform.codegen import store
 from tapegrad.transform.equivalence import comparison
 from tapegrad.transform.errors import SlowerCodeWarning
+from tapegrad.transform.generated import parsed_functions
 from tapegrad.transform.optimize import passes
 from tests.transform.random_programs.interpret import types_only
 
@@ -26,7 +27,8 @@ VECTOR, MATRIX = types.Array(FLOAT, 1, "C"), types.Array(FLOAT, 2, "C")
 def compared(one, other, *kinds, **named):
     """Compare two functions, given by their parameters and lines."""
     text = function("one", one) + function("other", other)
-    return comparison.compare(text, [("one", "other")], kinds, store.namespace(named))
+    functions = parsed_functions(text)
+    return comparison.compare(functions, [("one", "other")], kinds, store.namespace(named))
 
 
 def function(name, lines):
@@ -351,8 +353,9 @@ def module_of(transform, monkeypatch, folder):
     found = []
     monkeypatch.setenv("TAPEGRAD_CACHE_DIR", str(folder))  # in which it is not yet
 
-    def compare(*given):
-        found.append((given, comparison.compare(*given)))
+    def compare(functions, *given):
+        text = ast.unparse(ast.Module(functions, []))
+        found.append(((text, *given), comparison.compare(functions, *given)))
         return found[-1][1]
 
     monkeypatch.setattr(generation, "compare", compare)
@@ -389,7 +392,7 @@ def test_no_addition_is_superfluous(function, monkeypatch, tmp_path):
     for block, place in list(statements(entry)):
         left_out, block[place] = block[place], ast.Pass()
         count += 1
-        changed = ast.unparse(ast.fix_missing_locations(tree))
+        changed = parsed_functions(ast.unparse(ast.fix_missing_locations(tree)))
         if not comparison.compare(changed, pairs, kinds, names).difference:
             missed.append(ast.unparse(left_out))
         block[place] = left_out

@@ -69,7 +69,7 @@ class Comparison(NamedTuple):
 
 
 def compare(
-    text: str,
+    functions: list[ast.FunctionDef],
     pairs: Iterable[tuple[str, str]],
     kinds: tuple[Any, ...],
     namespace: Mapping[str, Any],
@@ -78,8 +78,8 @@ def compare(
 
     Parameters
     ----------
-    text
-        The module.
+    functions
+        Those of the module, which it changes.
     pairs
         The names of two functions each.
     kinds
@@ -88,7 +88,7 @@ def compare(
         What other names of the module refer to.
     """
     try:
-        module = _module(text, namespace)
+        module = _module(functions, namespace)
     except UnfollowedError as error:
         return Comparison(0, reason=str(error))
     extents = _extents(module)
@@ -277,15 +277,14 @@ def _is_equal(one: Any, other: Any) -> bool:
     return other is not None and bool(number(one) == number(other))
 
 
-def _module(text: str, namespace: Mapping[str, Any]) -> dict[str, Any]:
+def _module(functions: list[ast.FunctionDef], namespace: Mapping[str, Any]) -> dict[str, Any]:
     """Return the names of a module whose functions compute with the numbers of a field."""
-    tree = ast.parse(text)
-    for function in tree.body:
-        assert isinstance(function, ast.FunctionDef)
+    for function in functions:
         function.decorator_list = []
         _count_iterations(function.body)
+    tree = ast.Module([*functions], [])
     code = with_numbers(compile(tree, "<compared>", "exec"))
-    defined = {function.name for function in tree.body if isinstance(function, ast.FunctionDef)}
+    defined = {function.name for function in functions}
     outside = (names_of(code) - defined) & set(namespace)
     found = {name: meaning_if_called(namespace[name]) for name in outside}
     found |= {"__builtins__": BUILTINS, _TICK: RUN.tick}

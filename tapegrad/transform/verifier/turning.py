@@ -119,7 +119,7 @@ class Turning(Keeping):
         if bounds is not None:
             low, high, step = bounds
             values = (self.value(low), self.value(high), self.value(step))
-            trips = self.value(ast.parse(trips_text(low, high, step), mode="eval").body)
+            trips = self.value(trips_of(low, high, step))
         elif isinstance(node, ast.For):
             self.value(node.iter)
         frame = Turned(len(self.loops), self.path, index, self.new(), bounds, values, trips)
@@ -362,12 +362,16 @@ def bounds_of(node: ast.expr) -> tuple[ast.expr, ast.expr, ast.expr] | None:
     return low, high, given[2] if len(given) > 2 else ast.Constant(1)
 
 
-def trips_text(low: ast.expr, high: ast.expr, step: ast.expr) -> str:
-    """Return the text of the trip count of a loop over a range."""
-    first, last, by = map(text_of, (low, high, step))
-    if by != "1":
-        return f"len(range({first}, {last}, {by}))"
-    return f"max({last} - {first}, 0)" if first != "0" else f"max({last}, 0)"
+def trips_of(low: ast.expr, high: ast.expr, step: ast.expr) -> ast.expr:
+    """Return the trip count of a loop over a range, as generated code computes it."""
+    if integer(step) != 1:
+        return _call("len", _call("range", low, high, step))
+    count = high if integer(low) == 0 else ast.BinOp(high, ast.Sub(), low)
+    return _call("max", count, ast.Constant(0))
+
+
+def _call(function: str, *arguments: ast.expr) -> ast.Call:
+    return ast.Call(ast.Name(function, ast.Load()), [*arguments], [])
 
 
 def are_own(elements: list[tuple[str, ast.expr | None]], loop: Turned) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from tapegrad.transform.errors import InternalError
 from tapegrad.transform.verifier.code import Code, Primal, functions_of, targets, walk
@@ -94,13 +94,17 @@ def verify(
         raise InternalError(what, codes[-1].name, 1, codes[-1].lines[0]) from error
 
 
-def verify_names(module_text: str, functions: Iterable[str]) -> None:
+def verify_names(
+    trees: Sequence[ast.FunctionDef], lines: list[str], functions: Iterable[str]
+) -> None:
     """Refuse functions that read a name where it may not be defined.
 
     Parameters
     ----------
-    module_text
-        The text of functions that were made from verified ones.
+    trees
+        Functions that were made from verified ones.
+    lines
+        The lines of the module that they stand in.
     functions
         Names in their namespace, other functions of the module among them.
 
@@ -109,9 +113,7 @@ def verify_names(module_text: str, functions: Iterable[str]) -> None:
     InternalError
         With the function and the line.
     """
-    trees = [node for node in ast.parse(module_text).body if isinstance(node, ast.FunctionDef)]
     known = {*vars(builtins), *functions, *(tree.name for tree in trees)}
-    lines = module_text.splitlines()
     for tree in trees:
         code = Code(tree.name, [parameter.arg for parameter in tree.args.args], tree.body, lines)
         code.locals = {*code.parameters, *(n for s in walk(code.body) for n in targets(s))}
