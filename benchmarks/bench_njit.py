@@ -3,6 +3,7 @@
 from tempfile import TemporaryDirectory
 
 from .fresh import kept_on_disk, run_fresh, run_fresh_cold
+from .njit.second_derivatives import second_programs
 from .peers import Numba, TapegradNjit
 from .targets import NJIT
 from .timing import medians_in_turn
@@ -54,8 +55,6 @@ class SecondDerivatives:
 
     def setup(self, program, how):
         """Compile."""
-        from .njit_costs import second_programs
-
         _, case = kept_on_disk(TapegradNjit.name, program, largest=True)
         self.product = second_programs(case)[how].whole
         self.product()

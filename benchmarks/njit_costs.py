@@ -10,6 +10,8 @@ import numpy as np
 
 from .cases import Case, Size
 from .fresh import run_fresh, run_fresh_cold
+from .njit.second_derivatives import SECOND, hessian, second_programs
+from .njit.short_calls import short_calls
 from .peers import JaxJit, Numba, Program, Side, TapegradNjit, disagreement
 from .processes import in_turn
 from .report import duration, ratio, show_table, size_in_bytes
@@ -19,8 +21,6 @@ from .workloads import WORKLOADS
 
 SCALAR = ("logistic", "van_der_pol", "rosenbrock", "gravity", "black_scholes")
 ARRAY = ("polynomial_fit", "cascade", "decays", "gray_scott", "kalman", "bundle")
-SECOND = "hvp", "grad of grad"
-"""How products with a second derivative are made: forward over reverse, reverse over reverse."""
 
 
 def measure_compilation(sides: Sequence[Side], repetitions: int, quick: bool) -> dict[str, Any]:
@@ -128,14 +128,12 @@ def measure_second(sides: Sequence[Side], repetitions: int, quick: bool) -> dict
 
 def measure_hessians(sides: Sequence[Side], repetitions: int, quick: bool) -> dict[str, Any]:
     """Hessians of small problems, beside gradients; they are as many columns as variables."""
-    from .njit import nested
-
     found = {}
     for name, sizes in HESSIANS.items():
         for size in sizes[: 1 if quick else None]:
             case = Case(WORKLOADS[name], Size(f"n={size}", {"n": size}))
             programs = {"gradient": Program(forward=TapegradNjit().prepare(case).total)}
-            programs["hessian"] = Program(forward=partial(nested.hessian(case), *case.arguments))
+            programs["hessian"] = Program(forward=partial(hessian(case), *case.arguments))
             jax = JaxJit()
             if jax.available():
                 programs["jax.jit"] = jax.hessian(case)
@@ -167,32 +165,9 @@ HESSIANS = {"rosenbrock": (16, 32, 64, 128, 256, 512), "gravity": (6, 20, 60)}
 WAYS = ("gradient", *SECOND, "jax.jit hvp")
 
 
-def second_programs(case: Case) -> dict[str, Program]:
-    """Primal, gradient and products with the second derivative, in all ways there are."""
-    from .njit import nested
-
-    v = direction(case)
-    programs = {"primal": Numba().prepare(case)}
-    jax = JaxJit()
-    if jax.available():
-        programs["jax.jit hvp"] = jax.second(case, v)
-    programs["gradient"] = Program(forward=TapegradNjit().prepare(case).total)
-    for what, second in zip(SECOND, nested.second_derivatives(case), strict=True):
-        programs[what] = Program(forward=partial(second, *case.arguments, v))
-    return programs
-
-
-def direction(case: Case) -> Any:
-    """What the second derivative by the first argument is multiplied with."""
-    shape = case.inputs[0].shape
-    return np.random.default_rng(1).standard_normal(shape) if shape else 1.0
-
-
 def measure_calls(sides: Sequence[Side], repetitions: int, quick: bool) -> dict[str, Any]:
     """Calls of short compiled functions from Python."""
-    from .njit import nested
-
-    watches = {n: Stopwatch(Program(forward=call)) for n, call in nested.short_calls().items()}
+    watches = {n: Stopwatch(Program(forward=call)) for n, call in short_calls().items()}
     for watch in watches.values():
         watch.first_call()
     sample_in_turn(list(watches.values()), repetitions)

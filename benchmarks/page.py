@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .cases import GROUPS
-from .njit_costs import SECOND
+from .njit.second_derivatives import SECOND
 from .report import duration, own, ratio, size_in_bytes
 from .targets import (
     RECORDED_FIRST_CALL,

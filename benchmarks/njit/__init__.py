@@ -1,10 +1,10 @@
 """Programs for numba, the same programs for array namespaces, and their inputs.
 
 A program is a plain function in numba's language, which takes the arrays of its workload, then the
-constants. Nothing here needs tapegrad, except in `nested.py`, so that a process can measure the
-cost of numba alone. `NAME_by_hand` is value and gradient, written by hand: the goal for generated
-adjoints. `NAME_loss` is the program for arrays; some are better than the loops: all terms of a sum
-at once, or a factorization.
+constants. Only `nested.py`, `second_derivatives.py` and `short_calls.py` call tapegrad, and nothing
+here imports them before they are needed. `NAME_by_hand` is value and gradient, written by hand: the
+goal for generated adjoints. `NAME_loss` is the program for arrays; some are better than the loops:
+all terms of a sum at once, or a factorization.
 """
 
 from .equations import EQUATIONS

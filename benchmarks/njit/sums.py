@@ -290,6 +290,7 @@ def equilibria_loss(xp, load, *, steps):
 
 def differentiated_equilibria():
     """The same with derivatives of tapegrad's in the loop."""
+    # to import it generates code, which a process that measures first calls must not have done
     from .nested import equilibria
 
     return equilibria
