@@ -1,12 +1,18 @@
-"""Benchmarks of tapegrad: asv suites (``bench_*.py``) and comparisons with other libraries.
+"""Benchmarks of tapegrad.
 
-``python -m benchmarks.versus`` compares tapegrad with PyTorch, JAX and HIPS autograd, if they are
-installed; ``asv run`` follows tapegrad alone from commit to commit; ``python -m
-benchmarks.plain_path OLD NEW`` compares the cost of a plain op in two checkouts.
+- `programs/`: what is measured: programs, their inputs, and the libraries that run them;
+- `suites/`: what ``asv run`` follows from commit to commit;
+- `studies/`: measurements of one question each: ``python -m benchmarks.studies.gpu``;
+- `reports/`: comparisons with other libraries, and the tables and pictures of all results:
+  ``python -m benchmarks.reports.versus``;
+- `measure/`: how it is measured, which the others share;
+- `results/`: what asv has measured.
+
+Imports go one way: `reports`, then `studies` and `suites`, then `programs`, then `measure`.
 
 Every library is limited to one thread, but for parallel loops of numba, which are measured with one
-thread and with two (`njit_threads`). The variables below are read when a library loads, so they
-are set here, before any library is imported; asv may import NumPy before this module, so
+thread and with two (`studies/njit_threads.py`). The variables below are read when a library loads,
+so they are set here, before any library is imported; asv may import NumPy before this module, so
 ``asv.conf.json`` sets the one for NumPy too.
 """
 

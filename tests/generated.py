@@ -9,7 +9,7 @@ From the root of the repository, before and after the change, and what differs b
 Each file of a folder holds the modules of a program: its gradient with the value, its tangent, and
 the tangent of its gradient. The programs are those of the benchmarks, for `tg.njit` and `tg.jit`,
 random programs, and published functions if ``--packages`` names the folder of the corpus (see
-``benchmarks/njit_corpus.py``). A program that is refused has the text of the refusal.
+``benchmarks/studies/njit_corpus.py``). A program that is refused has the text of the refusal.
 
 Only types are inferred, so that a thousand programs take minutes. Names in the text depend on
 nothing outside the program, so that equal compilers make equal files.
@@ -55,8 +55,8 @@ def of_benchmarks():
     import numba
 
     import tapegrad as tg
-    from benchmarks.cases import Case
-    from benchmarks.njit import NJIT_PROGRAMS
+    from benchmarks.programs.cases import Case
+    from benchmarks.programs.njit import NJIT_PROGRAMS
 
     for workload in NJIT_PROGRAMS:
         case, loops = Case(workload, workload.quick), workload.loops
@@ -70,10 +70,10 @@ def of_recordings():
     import numpy as np
 
     import tapegrad as tg
-    from benchmarks.array_programs import PROGRAMS
-    from benchmarks.cases import Case
-    from benchmarks.peers import TapegradJit
-    from benchmarks.workloads import WORKLOADS
+    from benchmarks.programs.array_programs import PROGRAMS
+    from benchmarks.programs.cases import Case
+    from benchmarks.programs.peers import TapegradJit
+    from benchmarks.programs.workloads import WORKLOADS
 
     for workload in WORKLOADS.values():
         if workload.recorded:
@@ -134,8 +134,8 @@ def of_random_programs(count):
 
 def of_corpus(packages):
     """Yield published functions."""
-    from benchmarks.corpus.packages import compile_lazily, open_packages
-    from benchmarks.njit_corpus import entries
+    from benchmarks.programs.corpus.packages import compile_lazily, open_packages
+    from benchmarks.studies.njit_corpus import entries
 
     open_packages(packages)
     compile_lazily()
@@ -149,7 +149,7 @@ def losses_of(entry, folder):
     """Yield the names and texts of the modules of a loss that calls a published function."""
     import numba
 
-    from benchmarks.corpus.judge import Judge, loss_text, module_of
+    from benchmarks.programs.corpus.judge import Judge, loss_text, module_of
 
     judge = Judge(entry, pathlib.Path(folder, "report"), folder)
     kinds = tuple(map(numba.typeof, judge.given(entry["points"][0], entry["size"])))

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 )
 def test_no_kernel_spills_registers():
     found = subprocess.run(
-        [sys.executable, "-m", "benchmarks.ptx"],
+        [sys.executable, "-m", "benchmarks.studies.ptx"],
         cwd=ROOT,
         env={**os.environ, "NUMBA_ENABLE_CUDASIM": "0"},
         capture_output=True,
