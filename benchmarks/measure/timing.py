@@ -1,20 +1,39 @@
-"""Timing several sides of one case in turn, so that a noisy moment affects all of them."""
+"""Timing several programs in turn, so that a noisy moment affects all of them."""
 
 import gc
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
-
-from benchmarks.programs.peers import Program
 
 SAMPLE_SECONDS = 0.01
 """A sample repeats a program until about so much time has passed, and takes the mean."""
 
 AT_MOST = ((1.0, 3), (0.1, 7))
 """Programs slower than so many seconds are sampled at most so many times."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A case as one side runs it.
+
+    ``forward`` builds the graph and ``backward`` sweeps it; ``total`` is a call for value and
+    gradients, including whatever it takes to set up and to let go. A side that cannot be split
+    has a total only, and one without derivatives a forward only.
+    """
+
+    forward: Callable[[], Any] | None = None
+    backward: Callable[[Any], Any] | None = None
+    total: Callable[[], tuple[Any, Iterable[Any]]] | None = None
+
+    @property
+    def whole(self) -> Callable[[], Any]:
+        """All that this side can do with the case."""
+        run = self.total or self.forward
+        assert run is not None
+        return run
 
 
 @dataclass(frozen=True)
@@ -115,6 +134,18 @@ def medians_in_turn(runs: Sequence[Callable[[], Any]], repetitions: int) -> list
         with collector_paused():
             rounds.append([elapsed(run) for run in runs])
     return [statistics.median(times) for times in zip(*rounds, strict=True)]
+
+
+def in_turn(runs: dict[str, Callable[[], float]], repetitions: int) -> dict[str, float]:
+    """Medians of measurements that each start a process, one after the other.
+
+    Where there are several, a round that is not counted comes first: it brings files into memory
+    and kernels into the cache.
+    """
+    uncounted = int(repetitions > 1)
+    rounds = [{name: run() for name, run in runs.items()} for _ in range(repetitions + uncounted)]
+    del rounds[:uncounted]
+    return {name: statistics.median(samples[name] for samples in rounds) for name in runs}
 
 
 def elapsed(run: Callable[[], Any]) -> float:

@@ -1,7 +1,8 @@
 """Measurements that need their own process: imports, first calls, peak memory.
 
 ``run_fresh("import_seconds", "numba")`` starts an interpreter, runs the function of that name in
-it, and returns the parsed JSON that it printed.
+it, and returns the parsed JSON that it printed. The functions import what they need themselves:
+nothing but the standard library is to be there before.
 """
 
 import importlib
@@ -16,6 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
+
+from benchmarks.measure.memory import peak_bytes, resident_bytes, rise
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -192,15 +195,6 @@ def gradient_bytes(workload_name: str, factor: str, limit: str) -> dict[str, flo
     return {"bytes": of_gradient - of_value - sum(array.nbytes for array in case.inputs)}
 
 
-def rise(first: Callable[[], Any], program: Callable[[], Any]) -> int:
-    """How far the resident memory rises while a program runs, after another one has compiled it."""
-    first()
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # resets the peak
-    before = peak_bytes()
-    program()
-    return peak_bytes() - before
-
-
 def training_bytes(package: str, iterations: str, backward: str) -> dict[str, int]:
     """Peak memory early in a training loop, and how much higher it is at the end."""
     step = training_step(package, backward == "True")
@@ -255,39 +249,9 @@ def graph_bytes(package: str, ops: str) -> float:
     return (after - before) / int(ops)
 
 
-def peak_bytes() -> int:
-    """The most memory this process has had resident."""
-    return proc_status("VmHWM") or usage_peak()
-
-
-def resident_bytes() -> int:
-    """The memory this process has resident now, on Linux; the peak elsewhere."""
-    return proc_status("VmRSS") or usage_peak()
-
-
-def proc_status(field: str) -> int | None:
-    """A field of the kernel's account of this process, on Linux.
-
-    Unlike ``getrusage``, it starts afresh when a new program is executed.
-    """
-    try:
-        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    except FileNotFoundError:
-        return None
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(field)), None)
-
-
-def usage_peak() -> int:
-    """The peak according to ``getrusage``, whose unit is not the same everywhere."""
-    import resource
-
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-
-
 def long_program(side_name: str, steps: str) -> tuple[float, ...]:
     """First and later calls of a program of many steps, its value and a sum of its gradient."""
-    from benchmarks.studies.long_programs import measured
+    from .long_programs import measured
 
     return measured(side_name, int(steps))
 

@@ -7,38 +7,18 @@ timed. Libraries are imported when a side is first used, so that any subset may 
 import importlib
 import importlib.util
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import numpy as np
 
+from benchmarks.measure.timing import Program
+
 from .cases import Case, Loops
 from .features import ignore
 from .user_functions import functions
-
-
-@dataclass(frozen=True)
-class Program:
-    """A case as one side runs it.
-
-    ``forward`` builds the graph and ``backward`` sweeps it; ``total`` is a call for value and
-    gradients, including whatever it takes to set up and to let go. A side that cannot be split
-    has a total only, and one without derivatives a forward only.
-    """
-
-    forward: Callable[[], Any] | None = None
-    backward: Callable[[Any], Any] | None = None
-    total: Callable[[], tuple[Any, Iterable[Any]]] | None = None
-
-    @property
-    def whole(self) -> Callable[[], Any]:
-        """All that this side can do with the case."""
-        run = self.total or self.forward
-        assert run is not None
-        return run
 
 
 class Namespace:

@@ -1,76 +1,14 @@
-"""Tables for a terminal and a plot for a page; rich and matplotlib are used if installed."""
+"""Rows and plots of a comparison of sides."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.measure.tables import duration, ratio
 from benchmarks.measure.timing import Seconds
 from benchmarks.programs.cases import GROUPS
 from benchmarks.programs.targets import Measurements
 from benchmarks.programs.workloads import WORKLOADS
-
-
-def show_heading(text: str) -> None:
-    """Print what the tables that follow are about."""
-    print(f"\n{text}\n{'=' * len(text)}\n", flush=True)
-
-
-def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table: the first column to the left, the others to the right."""
-    try:
-        from rich.console import Console
-        from rich.table import Table
-    except ImportError:
-        show_plain_table(title, columns, rows)
-        return
-    table = Table(title=title, title_justify="left", title_style="bold")
-    for i, column in enumerate(columns):
-        table.add_column(column, justify="right" if i else "left", no_wrap=i == 0)
-    for row in rows:
-        table.add_row(*row)
-    console = Console()
-    if not console.is_terminal:
-        console.width = 120
-    console.print(table)
-
-
-def show_plain_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """The same without any library."""
-    widths = [max(map(len, cells)) for cells in zip(columns, *rows, strict=True)]
-
-    def line(cells: Sequence[str]) -> str:
-        first, *others = (
-            cell.rjust(width) if i else cell.ljust(width)
-            for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
-        )
-        return "  ".join([first, *others]).rstrip()
-
-    print(f"\n{title}", line(columns), "  ".join("-" * width for width in widths), sep="\n")
-    print(*map(line, rows), sep="\n")
-
-
-def duration(seconds: float | None) -> str:
-    """Seconds to three digits in the unit that suits them."""
-    if seconds is None:
-        return ""
-    for unit, scale in (("s", 1.0), ("ms", 1e3)):
-        if seconds * scale >= 1:
-            return f"{seconds * scale:.3g} {unit}"
-    return f"{seconds * 1e6:.3g} us"
-
-
-def size_in_bytes(count: float) -> str:
-    """Bytes in the unit that suits them."""
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if abs(count) >= scale:
-            return f"{count / scale:.3g} {unit}"
-    return f"{count:.0f} B"
-
-
-def ratio(value: float | None, reference: float | None) -> str:
-    """One time as a multiple of another."""
-    return "" if value is None or not reference else f"{value / reference:.3g}x"
-
 
 TIMING_COLUMNS = (
     "",
@@ -171,7 +109,7 @@ def save_plots(path: str, measurements: Measurements) -> None:
 
 def save_plot(path: Path, title: str, cases: Mapping[tuple[str, str], Mapping[str, Any]]) -> None:
     """One line of dots a case, with the names of the sides beside the first ones."""
-    try:
+    try:  # it is optional
         from matplotlib.figure import Figure
     except ImportError as error:
         raise SystemExit("the plot needs matplotlib: pip install matplotlib") from error
@@ -201,21 +139,6 @@ def save_plot(path: Path, title: str, cases: Mapping[tuple[str, str], Mapping[st
     if names:
         axes.legend(loc="best", frameon=True, fontsize=9)
     figure.savefig(path, dpi=100)
-
-
-def save_bars(path: str, title: str, times: Mapping[str, float]) -> None:
-    """Seconds as bars on a logarithmic axis."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, 1.5 + 0.4 * len(times)), layout="constrained")
-    axes = figure.add_subplot()
-    axes.barh(list(times), list(times.values()), color="0.4")
-    axes.set_xscale("log")
-    axes.invert_yaxis()
-    axes.set_xlabel("seconds")
-    axes.set_title(title)
-    figure.savefig(path, dpi=100)
-    print(f"picture: {path}")
 
 
 OWN = ("tapegrad", "tapegrad.njit")

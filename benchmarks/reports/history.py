@@ -67,7 +67,7 @@ def points() -> Iterator[tuple[str, str, str, Point]]:
 
 def draw(path: Path, title: str, lines: dict[str, list[Point]], symbol: str, scale: float) -> None:
     """One picture: a line for each benchmark, its name at the right."""
-    try:
+    try:  # it is optional
         from matplotlib.figure import Figure
         from matplotlib.ticker import EngFormatter
     except ImportError as error:

@@ -11,10 +11,11 @@ import json
 import re
 import statistics
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.measure.tables import duration, markdown, ratio, size_in_bytes
 from benchmarks.measure.timing import Seconds
 from benchmarks.programs.cases import GROUPS
 from benchmarks.programs.njit.second_derivatives import SECOND
@@ -28,7 +29,7 @@ from benchmarks.programs.targets import (
 )
 from benchmarks.programs.workloads import WORKLOADS
 
-from .comparison import duration, own, ratio, size_in_bytes
+from .comparison import own
 
 ROOT = Path(__file__).parents[2]
 PEERS = ("PyTorch", "jax.jit", "JAX eager", "HIPS autograd")
@@ -115,12 +116,6 @@ def representative(measured: Mapping[Case, Sides]) -> list[Case]:
 
 
 # -- tables ----------------------------------------------------------------------------------------
-
-
-def markdown(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table: the first column to the left, the others to the right."""
-    lines = [columns, ["---", *["---:"] * (len(columns) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def times(seconds: Seconds | None) -> list[str]:

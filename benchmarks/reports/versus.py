@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.measure import tables
 from benchmarks.measure.parts import add_part
 from benchmarks.measure.timing import Seconds, Stopwatch, sample_in_turn
 from benchmarks.programs.cases import GROUPS, Case
@@ -31,7 +32,7 @@ from benchmarks.studies.profiling import measure_profiling
 from benchmarks.studies.recorded_starts import measure_recorded_starts
 from benchmarks.studies.threads import measure_threads
 
-from . import comparison as report
+from . import comparison
 
 OTHERS = {
     "threads": measure_threads,
@@ -54,22 +55,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for group, chosen in groupby(
         options.part(cases(options.workload, options.quick)), lambda c: c.workload.group
     ):
-        report.show_heading(GROUPS[group])
+        tables.show_heading(GROUPS[group])
         measured = measure_group(list(chosen), sides, options.repetitions, problems)
         measurements.update(measured)
-        if rows := report.loop_rows(measured):
+        if rows := comparison.loop_rows(measured):
             title = f"{GROUPS[group]}: multiples of the primal"
-            report.show_table(title, report.LOOP_COLUMNS, rows)
-        elif rows := report.summary_rows(measured):
+            tables.show_table(title, comparison.LOOP_COLUMNS, rows)
+        elif rows := comparison.summary_rows(measured):
             title = f"{GROUPS[group]}: tapegrad and PyTorch"
-            report.show_table(title, report.SUMMARY_COLUMNS, rows)
+            tables.show_table(title, comparison.SUMMARY_COLUMNS, rows)
     others = {
         name: measure
         for name, measure in options.part([*OTHERS.items()])
         if options.workload is None or name in options.workload
     }
     if others:
-        report.show_heading("Threads and processes")
+        tables.show_heading("Threads and processes")
     processes = {
         name: measure(sides, min(options.repetitions, 7), options.quick)
         for name, measure in others.items()
@@ -77,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not options.quick:
         show_verdicts(measurements)
     if options.output:
-        report.save_plots(options.output, measurements)
+        comparison.save_plots(options.output, measurements)
     if options.json:
         save_json(options.json, sides, measurements, processes)
     if problems:
@@ -94,7 +95,7 @@ def measure_group(
         print(f"... {case.label}", file=sys.stderr, flush=True)
         measured = compare(case, sides, repetitions, problems)
         measurements[case.workload.name, case.size.label] = measured
-        report.show_table(case.label, report.TIMING_COLUMNS, report.timing_rows(measured))
+        tables.show_table(case.label, comparison.TIMING_COLUMNS, comparison.timing_rows(measured))
     return measurements
 
 
@@ -170,7 +171,7 @@ def show_verdicts(measurements: Measurements) -> None:
         for v in verdicts(measurements)
     ]
     if rows:
-        report.show_table("Targets", ("", "peer", "at most", "measured", ""), rows)
+        tables.show_table("Targets", ("", "peer", "at most", "measured", ""), rows)
 
 
 def save_json(

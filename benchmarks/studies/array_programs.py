@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 import tapegrad as tg
+from benchmarks.measure.tables import duration, show_table
 from benchmarks.measure.timing import elapsed, medians_in_turn
 from benchmarks.programs.array_programs import PROGRAMS
-from benchmarks.reports.comparison import duration, show_table
 
 REPETITIONS = 15
 SAMPLE_SECONDS = 0.01
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("names", nargs="*", metavar="program", help="only these: part of a name")
     chosen = parser.parse_args(arguments).names or [""]
-    import jax
+    import jax  # not before: the options can be shown without it
 
     names = [name for name in PROGRAMS if any(part in name for part in chosen)]
     rows, ratios = [], []

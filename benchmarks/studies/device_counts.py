@@ -21,8 +21,8 @@ import numpy as np
 from numba import cuda
 
 import tapegrad as tg
+from benchmarks.measure.tables import duration, show_table
 from benchmarks.programs.recorded_kernels import Recorder, chain, layer_norm, recording
-from benchmarks.reports.comparison import duration, show_table
 from tapegrad.cuda import memory
 from tapegrad.cuda.array import DeviceArray
 from tapegrad.cuda.memory import Elements

@@ -17,7 +17,7 @@ import shutil
 import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,10 +26,10 @@ import numba
 import numpy as np
 
 import tapegrad as tg
+from benchmarks.measure.tables import duration, ratio, show_table
 from benchmarks.measure.timing import elapsed
 from benchmarks.programs.njit.options import NO_CHECKS
 from benchmarks.programs.njit.oscillators import van_der_pol
-from benchmarks.reports.comparison import duration, ratio, save_bars, show_table
 from tapegrad.cuda.driver import Graph
 from tapegrad.cuda.memory import POOL, Elements
 from tapegrad.cuda.recording import recording
@@ -207,7 +207,7 @@ def of_pytorch(program: Any, values: np.ndarray) -> Any:
     """Return a gradient of PyTorch, and what waits for it; None if it is not installed."""
     if importlib.util.find_spec("torch") is None:
         return None
-    import torch
+    import torch  # it is optional
 
     class Library:
         """PyTorch, with arrays made on the device and in double precision."""
@@ -229,7 +229,7 @@ def of_jax(program: Any, values: np.ndarray) -> Any:
         return None
     os.environ.pop("JAX_PLATFORMS", None)  # the other benchmarks are on the CPU
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # others need memory as well
-    import jax
+    import jax  # it is optional
 
     jax.config.update("jax_enable_x64", True)
     if jax.default_backend() != "gpu":
@@ -296,6 +296,21 @@ def compare(found: Any, expected: Any) -> None:
         z if isinstance(z, np.ndarray) else flat([z[0], *z[1]]) for z in (found, expected)
     )
     np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+
+
+def save_bars(path: str, title: str, times: Mapping[str, float]) -> None:
+    """Seconds as bars on a logarithmic axis."""
+    from matplotlib.figure import Figure  # it is optional
+
+    figure = Figure(figsize=(9, 1.5 + 0.4 * len(times)), layout="constrained")
+    axes = figure.add_subplot()
+    axes.barh(list(times), list(times.values()), color="0.4")
+    axes.set_xscale("log")
+    axes.invert_yaxis()
+    axes.set_xlabel("seconds")
+    axes.set_title(title)
+    figure.savefig(path, dpi=100)
+    print(f"picture: {path}")
 
 
 if __name__ == "__main__":

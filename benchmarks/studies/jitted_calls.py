@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 import tapegrad as tg
+from benchmarks.measure.tables import duration, show_table
 from benchmarks.measure.timing import elapsed
-from benchmarks.reports.comparison import duration, show_table
 
 CALLS = 1000  # in a row
 REPETITIONS = 15
@@ -66,7 +66,7 @@ def main() -> None:
         "tg.jit, tensors": measured(tg, tg, tg.tensor, lambda z: z),
     }
     if importlib.util.find_spec("jax") is not None:
-        import jax
+        import jax  # it is optional
 
         jax.config.update("jax_enable_x64", True)
         sides["jax.jit"] = measured(jax, jax.numpy, jax.numpy.asarray, jax.block_until_ready)

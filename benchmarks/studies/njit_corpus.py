@@ -36,8 +36,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.programs.corpus.summary import Record, judged, markdown, tables, verdict
-from benchmarks.reports.comparison import show_table
+from benchmarks.measure.tables import markdown, show_table
+from benchmarks.programs.corpus.summary import Record, judged, tables, verdict
 
 ROOT = Path(__file__).resolve().parents[2]
 CORPUS = ROOT / "benchmarks" / "programs" / "corpus"

@@ -8,17 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.measure.timing import Stopwatch, sample_in_turn
+from benchmarks.measure.tables import duration, ratio, show_table, size_in_bytes
+from benchmarks.measure.timing import Program, Stopwatch, in_turn, sample_in_turn
 from benchmarks.programs.cases import Case, Size
 from benchmarks.programs.fresh import run_fresh, run_fresh_cold
 from benchmarks.programs.njit.second_derivatives import SECOND, hessian, second_programs
 from benchmarks.programs.njit.short_calls import short_calls
-from benchmarks.programs.peers import JaxJit, Numba, Program, Side, TapegradNjit, disagreement
+from benchmarks.programs.peers import (
+    JaxJit,
+    Numba,
+    Side,
+    TapegradNjit,
+    disagreement,
+)
 from benchmarks.programs.targets import compilation_limit, start_limit
 from benchmarks.programs.workloads import WORKLOADS
-from benchmarks.reports.comparison import duration, ratio, show_table, size_in_bytes
-
-from .processes import in_turn
 
 SCALAR = ("logistic", "van_der_pol", "rosenbrock", "gravity", "black_scholes")
 ARRAY = ("polynomial_fit", "cascade", "decays", "gray_scott", "kalman", "bundle")

@@ -8,11 +8,11 @@ import numba
 import numpy as np
 
 import tapegrad as tg
+from benchmarks.measure.tables import duration, ratio, show_table
 from benchmarks.measure.timing import medians_in_turn
 from benchmarks.programs.njit.options import NO_CHECKS
 from benchmarks.programs.njit.sums import normal_cdf
 from benchmarks.programs.peers import Side
-from benchmarks.reports.comparison import duration, ratio, show_table
 
 THREADS = 2
 

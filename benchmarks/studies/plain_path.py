@@ -24,8 +24,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.measure.tables import show_table
 from benchmarks.programs import plain_ops
-from benchmarks.reports import comparison as report
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     rounds = compare(options.old, options.new, max(options.rounds, 2))
     columns = ("ns an op", "old", "new", "new / old", "fastest", "quartiles of the rounds")
-    report.show_table("The plain path", columns, rows(rounds))
+    show_table("The plain path", columns, rows(rounds))
     if options.json:
         options.json.write_text(json.dumps(rounds, indent=1) + "\n", encoding="utf-8")
 
@@ -98,7 +98,7 @@ def show_instructions(old: Path, new: Path) -> None:
         (name, f"{count:.0f}", f"{after[name]:.0f}", f"{after[name] / count:.4f}")
         for name, count in before.items()
     ]
-    report.show_table("The plain path", ("instructions a record", "old", "new", "new / old"), table)
+    show_table("The plain path", ("instructions a record", "old", "new", "new / old"), table)
 
 
 def compare(old: Path, new: Path, count: int) -> list[dict[str, dict[str, float]]]:

@@ -1,28 +1,16 @@
 """Comparisons that need their own process: imports, first gradients, memory."""
 
 import importlib
-import statistics
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from benchmarks.measure.tables import duration, ratio, show_table, size_in_bytes
+from benchmarks.measure.timing import in_turn
 from benchmarks.programs.cases import Case
 from benchmarks.programs.fresh import run_fresh, run_fresh_cold
 from benchmarks.programs.peers import Side, TorchStyle
 from benchmarks.programs.workloads import WORKLOADS
-from benchmarks.reports.comparison import duration, ratio, show_table, size_in_bytes
-
-
-def in_turn(runs: dict[str, Callable[[], float]], repetitions: int) -> dict[str, float]:
-    """Medians of measurements that each start a process, one after the other.
-
-    Where there are several, a round that is not counted comes first: it brings files into memory
-    and kernels into the cache.
-    """
-    uncounted = int(repetitions > 1)
-    rounds = [{name: run() for name, run in runs.items()} for _ in range(repetitions + uncounted)]
-    del rounds[:uncounted]
-    return {name: statistics.median(samples[name] for samples in rounds) for name in runs}
 
 
 def measure_imports(sides: Sequence[Side], repetitions: int, quick: bool) -> dict[str, float]:

@@ -8,11 +8,11 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from benchmarks.measure.tables import duration, ratio, show_table
 from benchmarks.measure.timing import collector_paused, elapsed
 from benchmarks.programs.cases import Case
 from benchmarks.programs.peers import Side, TorchStyle
 from benchmarks.programs.workloads import WORKLOADS
-from benchmarks.reports.comparison import duration, ratio, show_table
 
 PROGRAMS = ("chain", "mlp", "lse", "gmm", "llsq", "ode")
 SAMPLE_SECONDS = 0.05

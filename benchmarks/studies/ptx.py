@@ -26,12 +26,13 @@ from unittest import mock
 
 import numba
 import numpy as np
+from numba import cuda
 
 import tapegrad as tg
 from benchmarks.measure.parts import add_part
+from benchmarks.measure.tables import show_table
 from benchmarks.programs import recorded_kernels
 from benchmarks.programs.njit.oscillators import van_der_pol
-from benchmarks.reports.comparison import show_table
 from tapegrad.cuda.driver import Entry
 from tapegrad.transform.ensembles.on_device import Kernel
 
@@ -82,7 +83,7 @@ def rounded(x, k):
 @contextmanager
 def compiling_for(capability: tuple[int, int]) -> Iterator[None]:
     """Let numba compile functions for a device that is not there."""
-    from numba.cuda import dispatcher
+    from numba.cuda import dispatcher  # there is none while numba simulates a device
 
     device = SimpleNamespace(compute_capability=capability)
     with mock.patch.object(dispatcher, "get_current_device", return_value=device):
@@ -117,7 +118,7 @@ def assembled(ptx: str, name: str, capability: tuple[int, int]) -> dict[str, int
     return {key: int(re.search(pattern, about)[1]) for key, pattern in patterns.items()}
 
 
-def show_ensembles(cuda: Any, part: Part) -> int:
+def show_ensembles(part: Part) -> int:
     """Print the table of ensembles; return how many bytes are spilled."""
     rows, spilled = [], 0
     for name, function, kinds, many in part([*ensembles()]):
@@ -138,7 +139,7 @@ def show_ensembles(cuda: Any, part: Part) -> int:
     return spilled
 
 
-def show_tensors(cuda: Any, part: Part) -> int:
+def show_tensors(part: Part) -> int:
     """Print the table of kernels of tensors; return how many are not as they should be.
 
     PTX for the oldest architecture is valid for the others.
@@ -198,13 +199,11 @@ def architectures() -> list[str]:
 
 def main() -> int:
     """Print the tables; the status says whether anything is wrong."""
-    from numba import cuda
-
     parser = argparse.ArgumentParser(prog="python -m benchmarks.studies.ptx", description=__doc__)
     add_part(parser)
     part: Part = parser.parse_args().part
-    spilled = show_ensembles(cuda, part)
-    return int(bool(show_tensors(cuda, part) + spilled))
+    spilled = show_ensembles(part)
+    return int(bool(show_tensors(part) + spilled))
 
 
 if __name__ == "__main__":

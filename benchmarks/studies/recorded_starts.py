@@ -4,14 +4,13 @@ from collections.abc import Sequence
 from functools import partial
 from tempfile import TemporaryDirectory
 
+from benchmarks.measure.tables import duration, show_table
+from benchmarks.measure.timing import in_turn
 from benchmarks.programs.cases import Case
 from benchmarks.programs.fresh import run_fresh, run_fresh_cold
 from benchmarks.programs.peers import Numba, Side, TapegradJit
 from benchmarks.programs.targets import RECORDED_FIRST_CALL, start_limit
 from benchmarks.programs.workloads import WORKLOADS
-from benchmarks.reports.comparison import duration, show_table
-
-from .processes import in_turn
 
 CACHED = "logistic"
 """The function whose cached start is that of numba: what it computes takes no time."""

@@ -3,7 +3,7 @@
 import tapegrad as tg
 from benchmarks.measure import timing
 from benchmarks.programs import plain_ops
-from benchmarks.studies.threads import two_sweeps
+from benchmarks.programs.two_sweeps import two_sweeps
 
 from .suite import CASES, SIDE, labels
 

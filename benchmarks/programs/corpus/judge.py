@@ -174,7 +174,7 @@ class Judge:
         if not points:
             self.say(reverse="not judgeable")
             return
-        import tapegrad as tg
+        import tapegrad as tg  # not before: numba alone is measured above
 
         ours = module_of(loss_text(entry, "tapegrad"), "loss", self.folder)
         self.say(stage="reverse")
@@ -193,7 +193,7 @@ class Judge:
 
     def attempt(self, what: str, run: Callable[[], str]) -> bool:
         """Run one of the checks; report what it says, or how it was refused."""
-        from tapegrad.transform.errors import TransformError
+        from tapegrad.transform.errors import TransformError  # see `run`
 
         try:
             verdict = run()
@@ -287,7 +287,7 @@ class Judge:
 
     def time(self, plain: ModuleType, ours: ModuleType, reverse: Any) -> None:
         """Report the time of a plain call and of value and gradient."""
-        import tapegrad as tg
+        import tapegrad as tg  # see `run`
 
         point = self.entry["points"][0]
         size = self.entry["large"] or self.entry["size"]

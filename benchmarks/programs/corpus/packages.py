@@ -6,6 +6,8 @@ those, and what does need them cannot be compiled and is never drawn. Files, lin
 the package's own.
 """
 
+import __future__
+
 import ast
 import importlib
 import importlib.abc
@@ -63,8 +65,6 @@ class Tolerant(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         flags = 0
         for statement in tree.body:
             if isinstance(statement, ast.ImportFrom) and statement.module == "__future__":
-                import __future__
-
                 for name in statement.names:
                     flags |= getattr(__future__, name.name).compiler_flag
                 continue

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from statistics import median, quantiles
 from typing import Any
 
-from benchmarks.reports.comparison import duration
+from benchmarks.measure.tables import duration
 
 VERDICTS = {
     "right": "right",
@@ -147,10 +147,3 @@ def tables(records: Iterable[Record]) -> list[tuple[str, tuple[str, ...], list[t
             package_rows(some),
         ),
     ]
-
-
-def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table in Markdown."""
-    lines = ["| " + " | ".join(columns) + " |", "|---" + "|---:" * (len(columns) - 1) + "|"]
-    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
-    return "\n".join(lines)

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 import tapegrad as tg
+from benchmarks.measure.timing import Program
 from benchmarks.programs.cases import Case
-from benchmarks.programs.peers import JaxJit, Numba, Program, TapegradNjit
+from benchmarks.programs.peers import JaxJit, Numba, TapegradNjit
 
 from .options import NO_CHECKS
 from .points import gravity
