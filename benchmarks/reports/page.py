@@ -7,10 +7,10 @@ A table between two comments, which name it, is replaced. Rows are not chosen by
 all of them, the README those that a rule selects (`representative`).
 """
 
+import argparse
 import json
 import re
 import statistics
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,9 +40,14 @@ Case = tuple[str, str]
 Sides = Mapping[str, Seconds]
 
 
-def main(arguments: Sequence[str]) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Write the tables of one run."""
-    document = json.loads(Path(arguments[0]).read_text(encoding="utf-8"))
+    prog = "python -m benchmarks.reports.page"
+    parser = argparse.ArgumentParser(
+        prog=prog, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("results", type=Path, help="what `versus` saved with --json")
+    document = json.loads(parser.parse_args(arguments).results.read_text(encoding="utf-8"))
     tables = {name: table(document) for name, table in TABLES.items()}
     for path in (ROOT / "docs" / "performance.md", ROOT / "README.md"):
         text = path.read_text(encoding="utf-8")
@@ -442,4 +447,4 @@ TABLES: dict[str, Callable[[Any], str]] = {
 }
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

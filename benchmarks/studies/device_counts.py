@@ -6,6 +6,7 @@ the bandwidth of a device, these take the time in the last column at least. A se
 gradients op by op, and of functions that are recorded. Kernels are noted, not run.
 """
 
+import argparse
 import math
 import os
 
@@ -123,7 +124,9 @@ def taken(recorder: Recorder, read: list[int], waits: list[int]) -> Counts:
 
 
 def main() -> None:
-    """Print the table."""
+    """Print the tables."""
+    prog = "python -m benchmarks.studies.device_counts"
+    argparse.ArgumentParser(prog=prog, description=__doc__).parse_args()
     rows = []
     for name, program in PROGRAMS.items():
         forward, backward = counted(program)

@@ -4,6 +4,7 @@ The functions compute next to nothing, for arguments of several kinds. JAX runs 
 if it is installed.
 """
 
+import argparse
 import importlib.util
 from collections.abc import Callable
 from functools import partial
@@ -61,6 +62,8 @@ def measured(lib: Any, xp: Any, array: Callable[[Any], Any], wait: Any) -> dict[
 
 def main() -> None:
     """Print the table."""
+    prog = "python -m benchmarks.studies.jitted_calls"
+    argparse.ArgumentParser(prog=prog, description=__doc__).parse_args()
     sides = {
         "tg.jit": measured(tg, tg, np.array, lambda z: z),
         "tg.jit, tensors": measured(tg, tg, tg.tensor, lambda z: z),

@@ -10,7 +10,6 @@ same beside it if it is installed.
 
 import argparse
 import importlib.util
-import sys
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,9 +18,12 @@ from benchmarks.measure.tables import duration, show_table
 from benchmarks.programs.fresh import run_fresh_cold
 
 
-def main(arguments: Sequence[str]) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Measure programs and show a table."""
-    parser = argparse.ArgumentParser(description="Compile long programs.")
+    prog = "python -m benchmarks.studies.long_programs"
+    parser = argparse.ArgumentParser(
+        prog=prog, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("steps", nargs="*", type=int, default=[20, 100, 300])
     steps = parser.parse_args(arguments).steps
     sides = ["tapegrad.jit"]
@@ -41,4 +43,4 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

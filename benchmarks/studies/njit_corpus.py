@@ -153,7 +153,9 @@ def draw(packages: str) -> None:
 def main() -> None:
     """Judge what is asked for and not yet judged, and print tables of it."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks.studies.njit_corpus",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--packages", default="/tmp/corpus-packages", help="their folder")
     parser.add_argument("--results", type=Path, default=RESULTS, help=f"a file; default {RESULTS}")
