@@ -463,10 +463,10 @@ def test_stop_gradient():
 
 @case(0.7)
 def random_numbers(x):
-    np.random.seed(3)  # noqa: NPY002 (what numba has)
+    np.random.seed(3)
     s = 0.0
     for _ in range(5):
-        u = np.random.random()  # noqa: NPY002
+        u = np.random.random()
         s += np.sin(u * x) * u
     return s
 

@@ -120,7 +120,7 @@ def norm(m):
 def noisy(x, n):
     total = 0.0
     for _ in range(n):
-        total += x * np.random.normal() + np.random.random()  # noqa: NPY002
+        total += x * np.random.normal() + np.random.random()
     return total
 
 
@@ -218,12 +218,12 @@ def test_arguments_are_left_as_by_one_call():
 
 @numba.njit
 def seeded(n):
-    np.random.seed(n)  # noqa: NPY002
+    np.random.seed(n)
 
 
 @numba.njit
 def drawn():
-    return np.random.random()  # noqa: NPY002
+    return np.random.random()
 
 
 def test_random_numbers_are_those_without_a_check():

@@ -299,7 +299,7 @@ class TestErrors:
             return y[0]
 
         def drawn(x):
-            return x[0] * np.random.rand()  # noqa: NPY002
+            return x[0] * np.random.rand()
 
         def summed(x):
             return np.sum(x)

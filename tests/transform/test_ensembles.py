@@ -368,7 +368,7 @@ class TestSideBySide:
     def test_what_is_computed_one_by_one(self):
         @tg.njit
         def draws(x):
-            return x * np.random.random()  # noqa: NPY002
+            return x * np.random.random()
 
         @tg.njit
         def work_array(x):

@@ -310,14 +310,14 @@ def test_nothing_outside_is_changed(capsys):
     @numba.njit
     def told(x):
         print(x)
-        return x + np.random.random()  # noqa: NPY002
+        return x + np.random.random()
 
-    before = np.random.get_state()[1].copy()  # noqa: NPY002
+    before = np.random.get_state()[1].copy()
     one = "x:\n print('here')\n table[0] = 1.0\n return x + told(x)"
     found = compared(one, one, FLOAT, told=told, table=table)
     assert "random" in found.reason
     assert capsys.readouterr().out == ""
-    assert np.array_equal(before, np.random.get_state()[1])  # noqa: NPY002
+    assert np.array_equal(before, np.random.get_state()[1])
     assert not table.any()
 
 

@@ -374,7 +374,7 @@ def errors_after_changes(x):
 def draws(x):
     s = 0.0
     for i in prange(x.size):
-        s += x[i] * (np.random.random() < 2.0)  # noqa: NPY002, numba has no other
+        s += x[i] * (np.random.random() < 2.0)
     return s
 
 

@@ -251,10 +251,10 @@ def test_derivatives(name):
 
 @tg.njit
 def resampled(x, k):
-    np.random.seed(3)  # noqa: NPY002 (what numba has)
+    np.random.seed(3)
     s = 0.0
     for _ in range(3):
-        z = x[np.random.choice(k, 3)] * x[np.random.permutation(k)][:3]  # noqa: NPY002
+        z = x[np.random.choice(k, 3)] * x[np.random.permutation(k)][:3]
         s += z.mean() ** 2
     return s
 
@@ -271,7 +271,7 @@ def test_positions_that_are_drawn():
 
 @tg.njit
 def permuted(x):
-    return np.random.permutation(x)[0]  # noqa: NPY002
+    return np.random.permutation(x)[0]
 
 
 def test_elements_that_are_drawn_are_refused():
