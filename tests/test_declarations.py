@@ -1,4 +1,4 @@
-"""The examples of CONTRIBUTING, in a copy of the package: what follows from one declaration."""
+"""The examples of docs/architecture.md in a copy of the package: what follows from declarations."""
 
 import ast
 import os
@@ -156,7 +156,7 @@ else:
 
 
 def examples(pattern):
-    return pattern.findall((ROOT / "CONTRIBUTING.md").read_text())
+    return pattern.findall((ROOT / "docs" / "architecture.md").read_text())
 
 
 def run(folder, program):
