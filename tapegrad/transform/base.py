@@ -46,7 +46,7 @@ from tapegrad.transform.errors import (
 from tapegrad.transform.ir import leaf_names
 from tapegrad.transform.kept import kept_with_function
 from tapegrad.transform.optimize import sizes
-from tapegrad.transform.protocols import Bound, Instance, Program
+from tapegrad.transform.protocols import Bound, Claim, Instance, Program
 from tapegrad.transform.stubs import inherited_options, stub
 from tapegrad.transform.syntax import unlike
 from tapegrad.transform.tape_memory import large_arrays, limit  # noqa: F401 (so do these)
@@ -200,6 +200,10 @@ class Derivative(Recording):
     def generate(self, program: Program, kinds: tuple[Any, ...]) -> str:
         """Generate the code for the types of its arguments; return the name of the function."""
         raise NotImplementedError
+
+    def claim(self, kinds: tuple[Any, ...]) -> Claim | None:
+        """Return what it returns for types of arguments, None if that is not to be compared."""
+        return None
 
     def finish(self, program: Program, entry: str) -> None:
         """Give the functions of the module, after they were verified, their last form."""

@@ -25,7 +25,7 @@ from tapegrad.transform.kinds import (
     is_complex,
     is_real,
 )
-from tapegrad.transform.protocols import Instance, Program
+from tapegrad.transform.protocols import Claim, Instance, Program
 from tapegrad.transform.syntax import identifier_of, unlike
 
 
@@ -51,6 +51,15 @@ def differentiable(program: Program, base: Any, kinds: tuple[Any, ...], wrap: bo
         instance = program.instance(base.implementation(kinds), kinds)
     program.analyse(is_reverse=wrap)
     return instance
+
+
+def source_of(base: Any, kinds: tuple[Any, ...], wrap: bool) -> Any:
+    """Return the function whose source says what a base computes, None if there is none."""
+    if getattr(base, "rule_vjp", None) is not None or getattr(base, "rule_jvp", None) is not None:
+        return None
+    if not isinstance(base, Derivative):
+        return base
+    return None if wrap and base.plain(kinds) is None else base.implementation(kinds)
 
 
 @kept_with_function
@@ -126,6 +135,13 @@ class Pullback(Derivative):
                     f"of the result, here {instance.function.types[result]}"
                 )
         return program.pullback(instance, self.numbers, self.seeds, self.returns)
+
+    def claim(self, kinds: tuple[Any, ...]) -> Claim | None:
+        function = source_of(self.base, kinds[: len(kinds) - self.given], wrap=True)
+        if function is None or self.into or self.returns == "value":
+            return None
+        has_value = self.returns.startswith("value")
+        return Claim(function, self.numbers, True, has_value, self.seeds)
 
     def converted(self, number: int, text: str, kind: Any, own: list[Any]) -> tuple[str, Any]:
         if self.into:  # what is written to is not converted
@@ -251,6 +267,12 @@ class Pushforward(Derivative):
             if Declared(self.root).is_closed:  # then the argument may have been converted, too
                 return f"np.{like}({text})", like
         return _with_layout(text, kind, like)
+
+    def claim(self, kinds: tuple[Any, ...]) -> Claim | None:
+        function = source_of(self.base, kinds[: len(kinds) - self.given], wrap=False)
+        if function is None or self.directions > 1:
+            return None
+        return Claim(function, self.numbers, False, self.has_value, self.given)
 
     def finish(self, program: Program, entry: str) -> None:
         if not self.has_value:

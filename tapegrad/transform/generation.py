@@ -6,6 +6,7 @@ A derivative whose module is on disk needs nothing of this, so that nothing of i
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -16,6 +17,10 @@ from tapegrad.transform.codegen.instance import Instance
 from tapegrad.transform.codegen.program import Program
 from tapegrad.transform.codegen.versions import Versions, versions_of
 from tapegrad.transform.equivalence.comparison import compare
+from tapegrad.transform.equivalence.derivatives import check
+from tapegrad.transform.equivalence.meanings import defined
+from tapegrad.transform.errors import InternalError
+from tapegrad.transform.frontend.source import MISSING
 from tapegrad.transform.generated import Generated, parsed_function, parsed_functions
 from tapegrad.transform.protocols import Bound, Derivative
 from tapegrad.transform.rules.partials import op_of_function
@@ -74,19 +79,28 @@ def generate(
     versions = versions_of(program, entries, condition)
     text = _text(versions.verified)
     about: dict[str, Any] = {"slower": []}
-    if versions.faster:
-        whole = f"{text}\n\n{FASTER}\n{_text(versions.faster)}"
-        functions = parsed_functions(whole)
-        count = len(versions.verified)
-        verified, faster = functions[:count], functions[count:]
-        verify_names(faster, whole.splitlines(), [*given, *(tree.name for tree in verified)])
-        known = store.namespace(program.statics)
-        difference = compare(functions, versions.pairs, kinds, known).difference
-        if difference:  # what was verified is right; it only takes longer
-            versions = Versions(versions.verified, [], entries[0])
-            about["slower"] = [_SLOWER.format(derivative.py_func.__name__, difference)]
-        else:
-            text = whole
+    whole = f"{text}\n\n{FASTER}\n{_text(versions.faster)}" if versions.faster else text
+    functions, lines = parsed_functions(whole), whole.splitlines()
+    count = len(versions.verified)
+    verified, faster = functions[:count], functions[count:]
+    verify_names(faster, lines, [*given, *(tree.name for tree in verified)])
+    wrong, slower = "", ""
+    known, claim = store.namespace(program.statics), derivative.claim(bound.kinds)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what random arguments lead to
+        module = defined(functions, lambda name: known.get(name, MISSING))
+        if claim is not None:
+            wrong = check(module, entry, claim, bound.kinds).difference
+        if faster and not wrong:
+            slower = compare(module, versions.pairs, kinds).difference
+    if wrong:
+        (line,) = [tree.lineno for tree in verified if tree.name == entry]
+        raise InternalError(wrong, entry, line, lines[line - 1])
+    if slower:  # what was verified is right; it only takes longer
+        versions = Versions(versions.verified, [], entries[0])
+        about["slower"] = [_SLOWER.format(derivative.py_func.__name__, slower)]
+    else:
+        text = whole
     about |= {"entry": entries[0], "cache": kept, "statics": recipe.write(program)}
     about |= {"run": versions.run, "assuming": versions.assuming}
     about["in order"] = versions.messages

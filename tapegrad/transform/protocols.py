@@ -84,12 +84,40 @@ class Bound(NamedTuple):
     defaults: dict[str, tuple[str, Any]]
 
 
+class Claim(NamedTuple):
+    """What a derivative returns.
+
+    Attributes
+    ----------
+    function
+        The function that it is a derivative of.
+    numbers
+        The arguments with respect to which it is differentiated.
+    is_reverse
+        Whether it returns cotangents of them; otherwise, the tangent of the result.
+    has_value
+        Whether it returns the result of the function before that.
+    added
+        How many arguments it has besides those of the function: cotangents of the result, or
+        tangents of these arguments.
+    """
+
+    function: Any
+    numbers: tuple[int, ...]
+    is_reverse: bool
+    has_value: bool
+    added: int
+
+
 class Derivative(Protocol):
     """A derivative of a compiled function, as far as its module depends on it."""
 
     base: Any
     py_func: Any
     assumes: bool
+
+    def claim(self, kinds: tuple[Any, ...]) -> Claim | None:
+        """Return what it returns for types of arguments, None if that is not compared."""
 
     def generate(self, program: Any, kinds: tuple[Any, ...]) -> str:
         """Write its functions to a module; return the name of the entry."""

@@ -13,7 +13,9 @@ import tapegrad as tg
 from tapegrad.transform import generation
 from tapegrad.transform.codegen import store
 from tapegrad.transform.equivalence import comparison
+from tapegrad.transform.equivalence.meanings import defined
 from tapegrad.transform.errors import SlowerCodeWarning
+from tapegrad.transform.frontend.source import MISSING
 from tapegrad.transform.generated import parsed_functions
 from tapegrad.transform.optimize import passes
 from tests.transform.random_programs.interpret import types_only
@@ -27,8 +29,13 @@ VECTOR, MATRIX = types.Array(FLOAT, 1, "C"), types.Array(FLOAT, 2, "C")
 def compared(one, other, *kinds, **named):
     """Compare two functions, given by their parameters and lines."""
     text = function("one", one) + function("other", other)
-    functions = parsed_functions(text)
-    return comparison.compare(functions, [("one", "other")], kinds, store.namespace(named))
+    return comparison.compare(defined_by(text, named), [("one", "other")], kinds)
+
+
+def defined_by(text, named):
+    """A module whose functions compute with the numbers of a field."""
+    namespace = store.namespace(named)
+    return defined(parsed_functions(text), lambda name: namespace.get(name, MISSING))
 
 
 def function(name, lines):
@@ -290,18 +297,21 @@ def test_named_tuples_and_constants_of_a_module():
     assert compared(one, wrong, kind, helper=helper, table=table).difference
 
 
-def test_functions_of_users_that_loop_are_not_run():
+def test_functions_of_users_may_loop_for_ever():
     @numba.njit
-    def steps(n):
-        count = 0
+    def steps(n, first=1):
+        count = first
         while n != 1:  # for ever from 0 on
             n = n // 2 if n % 2 == 0 else 3 * n + 1
             count += 1
         return count
 
-    lines = "x, n:\n return x * steps(n)"
-    found = compared(lines, lines, FLOAT, INT, steps=steps)
-    assert (found.runs, found.reason) == (0, "steps, which has loops")
+    lines = "x, n:\n return x * steps({})"
+    given = lines.format("n"), lines.format("n, first=1")
+    assert compared(*given, FLOAT, INT, steps=steps).runs
+    endless = lines.format("n - n")
+    found = compared(endless, endless, FLOAT, INT, steps=steps)
+    assert (found.runs, found.reason) == (0, "it takes too many operations")
 
 
 def test_nothing_outside_is_changed(capsys):
@@ -353,11 +363,17 @@ def module_of(transform, monkeypatch, folder):
     found = []
     monkeypatch.setenv("TAPEGRAD_CACHE_DIR", str(folder))  # in which it is not yet
 
-    def compare(functions, *given):
-        text = ast.unparse(ast.Module(functions, []))
-        found.append(((text, *given), comparison.compare(functions, *given)))
+    texts = []
+
+    def define(functions, lookup):
+        texts.append((ast.unparse(ast.Module(functions, [])), lookup))
+        return defined(functions, lookup)
+
+    def compare(module, *given):
+        found.append(((*texts[-1], *given), comparison.compare(module, *given)))
         return found[-1][1]
 
+    monkeypatch.setattr(generation, "defined", define)
     monkeypatch.setattr(generation, "compare", compare)
     with types_only(small_blocks=False):  # so that loops run in blocks, or not, by extents
         transform.source(KINDS)
@@ -367,7 +383,7 @@ def module_of(transform, monkeypatch, folder):
 
 @pytest.mark.parametrize("function", [decays, products])
 def test_faster_versions_are_equal(function, monkeypatch, tmp_path):
-    (_, pairs, *_), found = module_of(tg.value_and_grad(function, (0, 1)), monkeypatch, tmp_path)
+    (*_, pairs, _), found = module_of(tg.value_and_grad(function, (0, 1)), monkeypatch, tmp_path)
     assert pairs
     assert found.difference == ""
     assert found.runs >= 4
@@ -385,7 +401,7 @@ def statements(tree):
 @pytest.mark.parametrize("function", [decays, products])
 def test_no_addition_is_superfluous(function, monkeypatch, tmp_path):
     """Without any of the additions of a faster version that every path reaches, it differs."""
-    (text, pairs, kinds, names), _ = module_of(tg.grad(function), monkeypatch, tmp_path)
+    (text, lookup, pairs, kinds), _ = module_of(tg.grad(function), monkeypatch, tmp_path)
     tree = ast.parse(text)
     (entry,) = [f for f in tree.body if f.name == pairs[0][1]]
     missed, count = [], 0
@@ -393,7 +409,7 @@ def test_no_addition_is_superfluous(function, monkeypatch, tmp_path):
         left_out, block[place] = block[place], ast.Pass()
         count += 1
         changed = parsed_functions(ast.unparse(ast.fix_missing_locations(tree)))
-        if not comparison.compare(changed, pairs, kinds, names).difference:
+        if not comparison.compare(defined(changed, lookup), pairs, kinds).difference:
             missed.append(ast.unparse(left_out))
         block[place] = left_out
     assert count >= 4

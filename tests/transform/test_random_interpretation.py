@@ -192,11 +192,49 @@ def test_functions_of_everything_have_the_shapes_of_numpys():
     values, vectors = NP.linalg.eigh(a)
     assert (values.shape, vectors.shape) == ((2,), (2, 2))
     assert_like(NP.linalg.eigh(a * 1.0).eigenvalues, values)
-    assert NP.linalg.det(a) != NP.linalg.det(a + 1.0)
-    assert isinstance(NP.linalg.det(a), Number)
+    assert NP.linalg.cond(a) != NP.linalg.cond(a + 1.0)
+    assert isinstance(NP.linalg.cond(a), Number)
     assert NP.percentile(a, 30.0) != NP.percentile(a, 40.0)
-    with pytest.raises(UnfollowedError, match="solve"):
-        NP.linalg.solve(a, NP.zeros(3))
+    with pytest.raises(UnfollowedError, match="lstsq"):
+        NP.linalg.lstsq(a, NP.zeros(3))
+
+
+def test_linear_algebra_is_exact():
+    a = NP.array([[number(0), 2.0, 1.0], [2.0, number(5 << 40), 0.5], [1.0, 0.25, 3.0]])
+    b = NP.array([[1.0, 2.0], [0.5, number(7)], [3.0, 1.0]])
+    found = NP.linalg.solve(a, b)
+    assert np.all(a @ found == b)
+    assert np.all(a @ NP.linalg.solve(a, b[:, 0]) == b[:, 0])
+    assert np.all(a @ NP.linalg.inv(a) == NP.eye(3))
+    by_hand = -2.0 * (2.0 * number(3.0) - 0.5 * number(1.0)) + (2.0 * number(0.25) - a[1, 1])
+    assert NP.linalg.det(a) == by_hand
+    sign, size = NP.linalg.slogdet(a)
+    assert (sign == 1) == (by_hand > 0)
+    assert size == NP.log(abs(by_hand))
+    with pytest.raises(UnfollowedError, match="singular"):
+        NP.linalg.inv(a - a)
+    with pytest.raises(UnfollowedError, match="shape"):
+        NP.linalg.solve(a, b[:2])
+
+
+def test_norms_and_deviations():
+    x = NP.array([number(3 << 40), 2.0, number(1 << 50)])
+    assert NP.linalg.norm(x) == NP.sqrt(NP.sum(x * x))
+    assert NP.std(x) == NP.sqrt(NP.var(x))
+    assert NP.linalg.norm(x, 1) != NP.linalg.norm(x)
+
+
+@given(REALS)
+def test_roots_of_the_field(x):
+    RUN.begin(0, 10**9, has_roots=True)
+    try:
+        root = field.root(x)
+    except UnfollowedError:
+        root = field.root(-x)
+        assert root * root == -x
+    else:
+        assert root * root == x
+        assert x == 0 or x**-0.5 == 1 / root
 
 
 # -- the runtime -----------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import FunctionType
@@ -13,21 +12,14 @@ from numba.core import types
 
 from tapegrad.transform.equivalence.array_functions import empty
 from tapegrad.transform.equivalence.field import RUN, ZERO, Number, UnfollowedError, number
-from tapegrad.transform.equivalence.meanings import (
-    BUILTINS,
-    meaning_if_called,
-    names_of,
-    with_numbers,
-)
 from tapegrad.transform.errors import UnequalExtentsError
 
-_MOST_OPERATIONS = 20_000  # of a run; they take some ten milliseconds
+MOST_OPERATIONS = 20_000  # of a run; they take some ten milliseconds
 _MOST_ALTOGETHER = 200_000
 _MOST_RUNS = 6
 _MOST_TRIES = 60
 _MOST_AGAIN = 10  # to find out that a result depends on memory that is not filled
 _MOST_EXTENT = 20
-_TICK = "_tick"
 
 
 class Sizes(NamedTuple):
@@ -69,35 +61,27 @@ class Comparison(NamedTuple):
 
 
 def compare(
-    functions: list[ast.FunctionDef],
-    pairs: Iterable[tuple[str, str]],
-    kinds: tuple[Any, ...],
-    namespace: Mapping[str, Any],
+    module: Mapping[str, Any], pairs: Iterable[tuple[str, str]], kinds: tuple[Any, ...]
 ) -> Comparison:
     """Run pairs of functions of a module for the same random arguments.
 
     Parameters
     ----------
-    functions
-        Those of the module, which it changes.
+    module
+        The module (see `tapegrad.transform.equivalence.meanings.defined`).
     pairs
         The names of two functions each.
     kinds
         numba's types of the arguments of all of them.
-    namespace
-        What other names of the module refer to.
     """
-    try:
-        module = _module(functions, namespace)
-    except UnfollowedError as error:
-        return Comparison(0, reason=str(error))
-    extents = _extents(module)
-    found = [_compared(module, *pair, kinds, _Tries(kinds, extents)) for pair in pairs]
+    extents = extents_in(module)
+    found = [_compared(module, *pair, kinds, Tries(kinds, extents)) for pair in pairs]
+    RUN.end()
     return next((c for c in found if c.difference), min(found, default=Comparison(0)))
 
 
 def _compared(
-    module: Mapping[str, Any], one: str, other: str, kinds: tuple[Any, ...], tries: _Tries
+    module: Mapping[str, Any], one: str, other: str, kinds: tuple[Any, ...], tries: Tries
 ) -> Comparison:
     equal, reason, spent = 0, "", 0
     for seed, sizes in enumerate(tries):
@@ -136,7 +120,7 @@ def _compared(
     return Comparison(equal, reason=reason)
 
 
-class _Tries:
+class Tries:
     """What arguments are like that are tried one after the other.
 
     If arguments do not fit, others are tried that are nearly those with which a function came
@@ -205,7 +189,7 @@ def _places(kind: Any) -> tuple[int, int]:
     return 0, int(isinstance(kind, types.Integer))
 
 
-def _extents(module: Mapping[str, Any]) -> list[int]:
+def extents_in(module: Mapping[str, Any]) -> list[int]:
     """Return the extents that functions may expect: the constants in them."""
     made = [value for value in module.values() if isinstance(value, FunctionType)]
     numbers = {n for function in made for n in function.__code__.co_consts if type(n) is int}
@@ -214,13 +198,13 @@ def _extents(module: Mapping[str, Any]) -> list[int]:
 
 def _outcome(function: Callable[..., Any], kinds: tuple[Any, ...], sizes: Sizes, seed: int) -> Any:
     """Return what a function returns and has written to its arguments."""
-    arguments = _Arguments(sizes, random.Random(seed))
-    RUN.begin(seed, _MOST_OPERATIONS)
+    arguments = Arguments(sizes, random.Random(seed))
+    RUN.begin(seed, MOST_OPERATIONS)
     given = tuple(map(arguments.of, kinds))
     return function(*given), given
 
 
-class _Arguments:
+class Arguments:
     """Makes random arguments, one after the other."""
 
     def __init__(self, sizes: Sizes, draw: random.Random) -> None:
@@ -275,32 +259,3 @@ def _is_equal(one: Any, other: Any) -> bool:
     if one is None or isinstance(one, str):
         return bool(one == other)
     return other is not None and bool(number(one) == number(other))
-
-
-def _module(functions: list[ast.FunctionDef], namespace: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the names of a module whose functions compute with the numbers of a field."""
-    for function in functions:
-        function.decorator_list = []
-        _count_iterations(function.body)
-    tree = ast.Module([*functions], [])
-    code = with_numbers(compile(tree, "<compared>", "exec"))
-    defined = {function.name for function in functions}
-    outside = (names_of(code) - defined) & set(namespace)
-    found = {name: meaning_if_called(namespace[name]) for name in outside}
-    found |= {"__builtins__": BUILTINS, _TICK: RUN.tick}
-    exec(code, found)
-    return found
-
-
-def _count_iterations(body: list[ast.stmt]) -> None:
-    """Let loops count their iterations, since random numbers may lead to endless ones."""
-    for statement in body:
-        if isinstance(statement, (ast.For, ast.While)):
-            function = ast.Name(_TICK, ast.Load())
-            call = ast.Call(function, [], [])
-            counted = ast.Expr(call)
-            for node in (function, call, counted):
-                ast.copy_location(node, statement)
-            statement.body.insert(0, counted)
-        for block in ("body", "orelse", "handlers"):
-            _count_iterations(getattr(statement, block, []))

@@ -5,23 +5,31 @@ order, and powers computed in any way. A function that is not rational, such as 
 random one: equal arguments give equal results, and others give results that have nothing to do
 with each other. Programs with equal results compute the same formulas, except with a probability
 of about 2**-60 (the Schwartz-Zippel lemma).
+
+With *slopes*, numbers are computed modulo the square of the prime p. Then ``f(x + p * v)`` is
+``f(x) + p * f'(x) * v``, without rounding: p takes the place of a small step, and its square is 0.
+What numbers are equal to, and how they compare, is decided by what they are modulo p.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import operator
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import numpy as np
 
 from tapegrad.transform.verifier.linear import PRIME
 
-_HALF = PRIME // 2
+_UNLIMITED = 1 << 62
 _WHOLE = 1 << 31  # numbers of a smaller size are whole ones
 _FACTOR = 0x9E3779B97F4A7C15  # spreads hashes; 2**64 divided by the golden ratio
+
+
+Slopes = Callable[[str, "list[Number]", "Number"], "Number"]
 
 
 class UnfollowedError(BaseException):
@@ -37,16 +45,44 @@ class Run:
         Chooses the random functions.
     spent
         The number of operations that it has taken.
+    slopes
+        If numbers have slopes, what returns the slope of a random function, for its name, its
+        arguments and its value. Otherwise None.
+    modulus
+        Numbers are from 0 to it.
+    has_roots
+        Whether square roots are those of the field, and no random function. Half of the numbers
+        have none.
     """
 
     def __init__(self) -> None:
-        self.seed = 0
-        self.spent = self._most = 0
         self._made = itertools.count(1)
+        self.end()
 
-    def begin(self, seed: int, most: int) -> None:
+    def begin(
+        self, seed: int, most: int, slopes: Slopes | None = None, has_roots: bool = False
+    ) -> None:
         """Begin a run, with the most operations that it may take."""
-        self.seed, self.spent, self._most = seed, 0, most
+        self.seed, self.spent, self._most, self.has_roots = seed, 0, most, has_roots
+        self._use(slopes)
+
+    def end(self) -> None:
+        """Begin what has no limits: what comes before a run."""
+        self.begin(0, _UNLIMITED)
+
+    def _use(self, slopes: Slopes | None) -> None:
+        self.slopes: Slopes | None = slopes
+        self.modulus = PRIME if slopes is None else PRIME * PRIME
+
+    @contextlib.contextmanager
+    def without_slopes(self) -> Iterator[None]:
+        """Let numbers have no slopes meanwhile."""
+        slopes = self.slopes
+        self._use(None)
+        try:
+            yield
+        finally:
+            self._use(slopes)
 
     def tick(self, count: int = 1) -> None:
         """Count operations."""
@@ -68,23 +104,31 @@ class Number:
     Parameters
     ----------
     value, rest
-        The real and the imaginary part, from 0 to the prime.
+        The real and the imaginary part, from 0 to the modulus.
+    known
+        The real number that it stands for, if that is known: constants are compared as they are.
     """
 
-    __slots__ = ("rest", "value")
+    __slots__ = ("known", "rest", "value")
 
-    def __init__(self, value: int, rest: int = 0) -> None:
+    def __init__(self, value: int, rest: int = 0, known: float | None = None) -> None:
         self.value = value
         self.rest = rest
+        self.known = known
 
     def __repr__(self) -> str:
         return f"Number({_signed(self.value)}, {_signed(self.rest)})"
 
     def __hash__(self) -> int:
-        return hash((self.value, self.rest))
+        return hash(self.residues)
 
     def __bool__(self) -> bool:
-        return self.value != 0 or self.rest != 0
+        return self.value % PRIME != 0 or self.rest % PRIME != 0
+
+    @property
+    def residues(self) -> tuple[int, int]:
+        """Both parts without slopes."""
+        return self.value % PRIME, self.rest % PRIME
 
     @property
     def real(self) -> Number:
@@ -95,7 +139,7 @@ class Number:
         return Number(self.rest)
 
     def conjugate(self) -> Number:
-        return Number(self.value, -self.rest % PRIME)
+        return Number(self.value, -self.rest % RUN.modulus)
 
     conj = conjugate
 
@@ -106,25 +150,25 @@ class Number:
         RUN.tick()
         if isinstance(other, np.ndarray):
             return NotImplemented
-        other = number(other)
-        return Number((self.value + other.value) % PRIME, (self.rest + other.rest) % PRIME)
+        other, modulus = number(other), RUN.modulus
+        return Number((self.value + other.value) % modulus, (self.rest + other.rest) % modulus)
 
     def __sub__(self, other: Any) -> Number:
         if isinstance(other, np.ndarray):
             return NotImplemented
-        other = number(other)
-        return Number((self.value - other.value) % PRIME, (self.rest - other.rest) % PRIME)
+        other, modulus = number(other), RUN.modulus
+        return Number((self.value - other.value) % modulus, (self.rest - other.rest) % modulus)
 
     def __mul__(self, other: Any) -> Number:
         RUN.tick()
         if isinstance(other, np.ndarray):
             return NotImplemented
-        other = number(other)
+        other, modulus = number(other), RUN.modulus
         if not self.rest and not other.rest:
-            return Number(self.value * other.value % PRIME)
+            return Number(self.value * other.value % modulus)
         return Number(
-            (self.value * other.value - self.rest * other.rest) % PRIME,
-            (self.value * other.rest + self.rest * other.value) % PRIME,
+            (self.value * other.value - self.rest * other.rest) % modulus,
+            (self.value * other.rest + self.rest * other.value) % modulus,
         )
 
     def __truediv__(self, other: Any) -> Number:
@@ -160,21 +204,21 @@ class Number:
         return _divided("//", number(other), self)
 
     def __neg__(self) -> Number:
-        return Number(-self.value % PRIME, -self.rest % PRIME)
+        return Number(-self.value % RUN.modulus, -self.rest % RUN.modulus)
 
     def __pos__(self) -> Number:
         return self
 
     def __abs__(self) -> Number:
         if self.rest:
-            return root(Number((self.value**2 + self.rest**2) % PRIME))
-        return self if self.value <= _HALF else -self
+            return root(Number((self.value**2 + self.rest**2) % RUN.modulus))
+        return self if _signed(self.value) >= 0 else -self
 
     def __eq__(self, other: Any) -> Any:
         if other is None or isinstance(other, np.ndarray):
             return NotImplemented
         other = number(other)
-        return self.value == other.value and self.rest == other.rest
+        return self.residues == other.residues
 
     def __ne__(self, other: Any) -> Any:
         if other is None or isinstance(other, np.ndarray):
@@ -195,13 +239,16 @@ class Number:
         return unknown("round", self, digits) if found is None else self
 
 
-def _ordered(compare: Callable[[int, int], bool]) -> Callable[[Number, Any], Any]:
+def _ordered(compare: Callable[[float, float], bool]) -> Callable[[Number, Any], Any]:
     """Return a method that compares; the order is that of signed numbers, so random."""
 
     def compared(self: Number, other: Any) -> Any:
         if isinstance(other, np.ndarray):
             return NotImplemented
-        return compare(_signed(self.value), _signed(number(other).value))
+        other = number(other)
+        if self.known is not None and other.known is not None:
+            return compare(self.known, other.known)
+        return compare(_signed(self.value), _signed(other.value))
 
     return compared
 
@@ -218,37 +265,39 @@ def number(given: Any) -> Number:
     if kind is Number:
         return given
     if kind is int or kind is bool:
-        return Number(given % PRIME)
+        return Number(given % RUN.modulus, 0, given)
     if isinstance(given, (np.integer, np.bool_)):
-        return Number(int(given) % PRIME)
+        return Number(int(given) % RUN.modulus, 0, int(given))
     if isinstance(given, (float, np.floating)):
-        return Number(_of_float(float(given)))
+        return Number(_of_float(float(given), RUN.modulus), 0, float(given))
     if isinstance(given, (complex, np.complexfloating)):
-        return Number(_of_float(given.real), _of_float(given.imag))
+        return Number(_of_float(given.real, RUN.modulus), _of_float(given.imag, RUN.modulus))
     raise UnfollowedError(f"{kind.__name__} is no number")
 
 
 @functools.lru_cache(1 << 12)
-def _of_float(given: float) -> int:
+def _of_float(given: float, modulus: int) -> int:
     """Return what a float stands for: floats are fractions."""
     try:
         numerator, denominator = given.as_integer_ratio()
     except (OverflowError, ValueError):
         return _hashed("float", repr(given))
-    return numerator * pow(denominator, -1, PRIME) % PRIME
+    return numerator * pow(denominator, -1, modulus) % modulus
 
 
 def _signed(value: int) -> int:
-    return value if value <= _HALF else value - PRIME
+    """Return a part of a number without its slope, with a sign."""
+    value %= PRIME
+    return value if value <= PRIME // 2 else value - PRIME
 
 
 def whole(given: Any) -> int | None:
-    """Return a whole number, None for what is not one."""
+    """Return a whole number, None for what is not one, or has a slope."""
     if isinstance(given, (int, np.integer)):
         return int(given)
     made = number(given)
-    found = _signed(made.value)
-    return found if not made.rest and -_WHOLE < found < _WHOLE else None
+    found = made.value if made.value < _WHOLE else made.value - RUN.modulus
+    return found if not made.rest and found > -_WHOLE else None
 
 
 def _hashed(*key: Hashable) -> int:
@@ -264,27 +313,42 @@ def unknown(name: str, *args: Any) -> Number:
     """Return the value of the random function that stands for one with a name."""
     RUN.tick()
     given = [number(arg) for arg in args]
-    parts = [(arg.value, arg.rest) for arg in given]
+    parts = [arg.residues for arg in given]
     rest = hashed(name, "rest", *parts) if any(arg.rest for arg in given) else 0
-    return Number(hashed(name, *parts), rest)
+    found = Number(hashed(name, *parts), rest)
+    if RUN.slopes is not None:
+        steps = RUN.slopes(name, given, found)
+        found.value += PRIME * steps.value
+        found.rest += PRIME * steps.rest
+    return found
 
 
 def _drawn(name: str, *args: Any) -> int:
     """Return a small whole number that follows from others."""
-    return unknown(name, *args).value % 4
+    return unknown(name, *args).value % PRIME % 4
 
 
 def inverse(given: Number) -> Number:
     """Return 1 divided by a number; 0 for 0, so that it is the inverse of products as well."""
+    modulus = RUN.modulus
     if given.rest:
-        size = pow(given.value**2 + given.rest**2, -1, PRIME)
-        return Number(given.value * size % PRIME, -given.rest * size % PRIME)
-    return Number(pow(given.value, -1, PRIME)) if given.value else ZERO
+        size = pow(given.value**2 + given.rest**2, -1, modulus)
+        return Number(given.value * size % modulus, -given.rest * size % modulus)
+    return Number(pow(given.value, -1, modulus)) if given else ZERO
 
 
 def root(given: Any) -> Number:
     """Return the square root of a number."""
-    return unknown("sqrt", given) if given else ZERO
+    if not given:
+        return ZERO
+    if not RUN.has_roots or number(given).rest:
+        return unknown("sqrt", given)
+    value = number(given).value
+    found = pow(value, (PRIME + 1) // 4, PRIME)
+    if (found * found - value) % PRIME:
+        raise UnfollowedError("a root that the field does not have")
+    # the slope: that of Newton's method for a root modulo the square of the prime
+    return Number((found + (value - found * found) * pow(2 * found, -1, PRIME)) % RUN.modulus)
 
 
 def power(base: Any, exponent: Any) -> Number:
@@ -298,7 +362,7 @@ def power(base: Any, exponent: Any) -> Number:
     if count < 0:
         return power(inverse(base), -count)
     if not base.rest:
-        return Number(pow(base.value, count, PRIME))
+        return Number(pow(base.value, count, RUN.modulus))
     found = ONE
     for bit in f"{count:b}":
         found = found * found * (base if bit == "1" else ONE)
@@ -310,7 +374,7 @@ def _divided(sign: str, one: Any, two: Any) -> Number:
     dividend, divisor = whole(one), whole(two)
     if dividend is None or not divisor:
         return unknown(sign, one, two)
-    return Number((dividend % divisor if sign == "%" else dividend // divisor) % PRIME)
+    return number(dividend % divisor if sign == "%" else dividend // divisor)
 
 
 def rounded(name: str, given: Any) -> Number:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
-import dis
+import copy
 import enum
 import functools
 import math
@@ -21,16 +21,24 @@ from tapegrad.ops.kinds import Elementwise
 from tapegrad.ops.op import TABLE
 from tapegrad.transform import deferred, extremes, runtime, vector_math
 from tapegrad.transform.eager_calls import call_eager, is_of_package
-from tapegrad.transform.equivalence.array_functions import NumPy, empty, opaque, per_element
-from tapegrad.transform.equivalence.field import UnfollowedError, number, rounded
+from tapegrad.transform.equivalence.array_functions import (
+    OF_NUMBERS,
+    NumPy,
+    empty,
+    opaque,
+    per_element,
+)
+from tapegrad.transform.equivalence.field import RUN, UnfollowedError, number, rounded
+from tapegrad.transform.equivalence.linear_algebra import LinearAlgebra
 from tapegrad.transform.equivalence.runtime_functions import (
     MEANINGS,
     inherit,
     new_tape,
     size_for,
 )
-from tapegrad.transform.functions import ops, scalar_ops
-from tapegrad.transform.rules import arrays
+from tapegrad.transform.frontend.source import MISSING, Source
+from tapegrad.transform.functions import ops, scalar_ops, stop_gradient
+from tapegrad.transform.rules import additions, arrays, complex_functions, scalars
 from tapegrad.transform.rules.partials import op_of_function
 from tapegrad.transform.tape_memory import buffer, growth
 
@@ -41,6 +49,7 @@ _NAMES_OF_MATH = {
     "fabs": "abs",
 }
 _MOST_ELEMENTS = 10_000
+_TICK = "_tick"
 _OF_INTEGERS = "comb", "factorial", "gcd", "isqrt", "perm"
 
 
@@ -112,7 +121,8 @@ def _refused(name: str) -> Callable[..., Any]:
     return call
 
 
-NUMPY, MATH, OPS = NumPy(), _Math(), _Ops()
+NUMPY, LINALG, MATH, OPS = NumPy(), LinearAlgebra(), _Math(), _Ops()
+NUMPY.linalg = LINALG
 _OUTSIDE = "__import__", "breakpoint", "compile", "eval", "exec", "input", "open"
 BUILTINS = {
     **vars(builtins),
@@ -126,7 +136,7 @@ _NUMBA = types.SimpleNamespace(
 )
 _MODULES: list[tuple[Any, Any]] = [
     (np, NUMPY),
-    (np.linalg, NUMPY.linalg),
+    (np.linalg, LINALG),
     (math, MATH),
     (numba, _NUMBA),
     (operator, operator),
@@ -142,12 +152,21 @@ _RUNTIME = [
     (growth.allowed_size, size_for),
     (extremes.flat_view, lambda x: x.reshape(-1)),
     (call_eager, _eager_call),
+    (stop_gradient, per_element("stop_gradient", 1)),
+    # what distinguishes a 0 from what nothing uses
+    (complex_functions.complex_product, OF_NUMBERS["product"]),
+    (complex_functions.complex_nonzero, OF_NUMBERS["nonzero"]),
+    (scalars.product_of_elements, per_element("product", 2)),
+    (scalars.nonzero_elements, per_element("nonzero", 1)),
+    (additions.mark_zeros, lambda bar, given: None),
 ]
 _SAME = (int, str, bool, type(None), enum.Enum, numba.types.Type, slice)
 
 
 def meaning(value: Any) -> Any:
     """Return what an object stands for that code names."""
+    if isinstance(value, Elementwise):
+        return per_element(value.name, len(value.arguments))
     for known, found in (*_MODULES, *_RUNTIME):
         if value is known:
             return found
@@ -242,25 +261,15 @@ def _function(value: Any) -> Any:
 
 
 def _dispatcher(value: Dispatcher) -> Callable[..., Any]:
-    """Return what stands for a compiled function.
-
-    Those of users may loop for ever for random arguments, which the package's do not.
-    """
+    """Return what stands for a compiled function."""
     function = value.py_func
-    if not _is_of_package(function.__module__ or "") and _has_loops(function.__code__):
-        raise UnfollowedError(f"{function.__name__}, which has loops")
-    return interpreted(function)
+    if _is_of_package(function.__module__ or ""):
+        return interpreted(function)
+    has_rule = getattr(value, "rule_vjp", None) or getattr(value, "rule_jvp", None)
+    return of_user(function, has_slope=not has_rule)
 
 
-def _has_loops(code: types.CodeType) -> bool:
-    """Whether code jumps backwards, or has functions in it."""
-    jumps = {*dis.hasjrel, *dis.hasjabs}
-    found = (i for i in dis.get_instructions(code) if i.opcode in jumps)
-    inner = any(isinstance(part, types.CodeType) for part in code.co_consts)
-    return inner or any(i.argval < i.offset for i in found)
-
-
-def interpreted(function: types.FunctionType) -> Callable[..., Any]:
+def interpreted(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function of Python that computes with the numbers of a field."""
     made: list[types.FunctionType] = []
 
@@ -277,6 +286,82 @@ def interpreted(function: types.FunctionType) -> Callable[..., Any]:
         return made[0](*args, **kws)
 
     return call
+
+
+def of_user(function: types.FunctionType, has_slope: bool = True) -> Callable[..., Any]:
+    """Return a user's function, as its source says, that computes with the numbers of a field.
+
+    Unlike those of the package, it may loop for ever for random arguments. If the user has declared
+    its derivative, its slope is another one.
+    """
+    made: list[Callable[..., Any]] = []
+
+    def call(*args: Any, **kws: Any) -> Any:
+        if not has_slope and RUN.slopes is not None:
+            raise UnfollowedError(f"{function.__name__}, whose derivative is declared")
+        if not made:
+            source = Source(function)
+            tree = copy.deepcopy(source.tree)
+            tree.args.defaults = []
+            found = defined([tree], source.lookup)[tree.name]
+            found.__defaults__ = tuple(map(meaning, function.__defaults__ or ()))
+            made.append(found)
+        return made[0](*args, **kws)
+
+    return call
+
+
+def defined(functions: list[ast.FunctionDef], lookup: Callable[[str], Any]) -> dict[str, Any]:
+    """Return the names of a module whose functions compute with the numbers of a field.
+
+    Parameters
+    ----------
+    functions
+        The functions, which are changed.
+    lookup
+        Returns what another name refers to, `MISSING` if it is unknown.
+    """
+    for function in functions:
+        function.decorator_list = []
+        _count_iterations(function.body)
+    constants = _Constants()
+    tree = constants.visit(ast.Module([*functions], []))
+    code = compile(tree, "<compared>", "exec")
+    found = {"__builtins__": BUILTINS, _TICK: RUN.tick, **constants.numbers}
+    for name in names_of(code) - {function.name for function in functions} - found.keys():
+        value = lookup(name)
+        if value is not MISSING and value is not getattr(builtins, name, MISSING):
+            found[name] = meaning_if_called(value)
+    exec(code, found)
+    return found
+
+
+class _Constants(ast.NodeTransformer):
+    """Replaces floats by names of numbers of a field, so that Python computes nothing with them."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, Any] = {}
+
+    def visit_Constant(self, node: ast.Constant) -> ast.expr:
+        if not isinstance(node.value, (float, complex)):
+            return node
+        name = f"_number{len(self.numbers)}"
+        self.numbers[name] = number(node.value)
+        return ast.copy_location(ast.Name(name, ast.Load()), node)
+
+
+def _count_iterations(body: list[ast.stmt]) -> None:
+    """Let loops count their iterations, since random numbers may lead to endless ones."""
+    for statement in body:
+        if isinstance(statement, (ast.For, ast.While)):
+            function = ast.Name(_TICK, ast.Load())
+            call = ast.Call(function, [], [])
+            counted = ast.Expr(call)
+            for node in (function, call, counted):
+                ast.copy_location(node, statement)
+            statement.body.insert(0, counted)
+        for block in ("body", "orelse", "handlers"):
+            _count_iterations(getattr(statement, block, []))
 
 
 def names_of(code: types.CodeType) -> set[str]:

@@ -1,0 +1,282 @@
+"""Derivatives are compared with what the source of the function says, without rounding."""
+
+import ast
+import fractions
+
+import numpy as np
+import pytest
+from numba import types
+
+import tapegrad as tg
+from tapegrad.ops.kinds import Elementwise
+from tapegrad.ops.op import TABLE
+from tapegrad.transform import derivatives as derivatives_of
+from tapegrad.transform import generation
+from tapegrad.transform.equivalence import derivatives
+from tapegrad.transform.equivalence.field import PRIME, RUN, Number, UnfollowedError, unknown
+from tapegrad.transform.equivalence.meanings import defined
+from tapegrad.transform.equivalence.slopes import slope
+from tapegrad.transform.errors import InternalError
+from tapegrad.transform.generated import parsed_functions
+from tests.transform.random_programs.interpret import types_only
+
+pytestmark = pytest.mark.texts
+
+FLOAT, INT, COMPLEX = types.float64, types.int64, types.complex128
+VECTOR, MATRIX = types.Array(FLOAT, 1, "C"), types.Array(FLOAT, 2, "C")
+
+
+# -- slopes ----------------------------------------------------------------------------------
+
+
+def moved(function, *points):
+    """The slope of a function in each of its arguments, by a step of the prime."""
+    found = []
+    for place in range(len(points)):
+        values = []
+        for step in (0, PRIME):
+            RUN.begin(1, 10**6, slope)
+            given = [Number(x + step * (k == place)) for k, x in enumerate(points)]
+            values.append(function(*given).value)
+        assert (values[1] - values[0]) % PRIME == 0
+        found.append((values[1] - values[0]) // PRIME % PRIME)
+    RUN.begin(1, 10**6)
+    return found
+
+
+def test_slopes_of_rational_functions_are_exact():
+    def rational(x, y):
+        return (x * x - 3 * y) / (x + y) + 2 / x**3
+
+    x, y = fractions.Fraction(7), fractions.Fraction(5)
+    by_x = (2 * x * (x + y) - (x * x - 3 * y)) / (x + y) ** 2 - 6 / x**4
+    by_y = (-3 * (x + y) - (x * x - 3 * y)) / (x + y) ** 2
+    exact = [f.numerator * pow(f.denominator, -1, PRIME) % PRIME for f in (by_x, by_y)]
+    assert moved(rational, 7, 5) == exact
+
+
+def test_slopes_of_random_functions_are_their_partials():
+    x = Number(123456789)
+    RUN.begin(1, 10**6)
+    assert moved(lambda x: unknown("sin", x), x.value) == [unknown("cos", x).value]
+    assert moved(lambda x: unknown("exp", x), x.value) == [unknown("exp", x).value]
+    root = unknown("sqrt", x)
+    assert moved(lambda x: x**0.5, x.value) == [(1 / (2 * root)).value]
+    assert moved(lambda x: abs(-x * 3), x.value) == [3]
+    assert moved(lambda x: unknown("floor", x), x.value) == [0]
+    outer = unknown("sin", x * x)
+    assert moved(lambda x: unknown("log", unknown("sin", x * x)), x.value) == [
+        (1 / outer * unknown("cos", x * x) * 2 * x).value
+    ]
+
+
+def test_every_op_with_partials_has_a_slope():
+    """Except for those whose partials call functions that have no meaning here."""
+    followed = []
+    for op in TABLE.values():
+        if isinstance(op, Elementwise) and {*op.rules} == {*op.arguments}:
+            try:
+                moved(lambda *x, op=op: unknown(op.name, *x), *range(11, 11 + len(op.arguments)))
+                followed.append(op.name)
+            except UnfollowedError:
+                pass
+    assert {"arctan2", "erf", "hypot", "logaddexp", "power", "tanh"} <= {*followed}
+    assert len(followed) > 60
+
+
+# -- claims ----------------------------------------------------------------------------------
+
+
+@tg.njit
+def decays(x, rates, n):
+    total = 0.0
+    y = np.zeros(x.size)
+    for k in range(n):
+        for i in range(x.size):
+            y[i] = np.exp(-rates[i] * x[i]) + 0.5 * y[i]
+        total += np.sum(y * x) / (1.0 + k)
+    for i in range(1, x.size):
+        if x[i] > x[i - 1]:
+            total += np.tanh(x[i]) * y[i - 1] ** 2
+    return total
+
+
+@tg.njit
+def products(x, rates, n):
+    a = np.outer(x, rates)
+    b = np.dot(a, a.T) + np.eye(x.size)
+    return np.sum(np.sqrt(b * b + 1.0)) + np.sum(x) * n
+
+
+@tg.njit
+def helper(x, factor=2.0):
+    while x.size > 3:
+        x = x[1:]
+    return factor * x * x[::-1]
+
+
+@tg.njit
+def writes(x, rates, n):
+    x[1:] *= rates[0]
+    z = helper(x) + helper(rates, factor=0.5)
+    w = (x[0] + 1j * rates[1]) ** n
+    return np.sum(z) + w.real * np.abs(w) + np.exp(w).imag
+
+
+@tg.njit
+def pair(x, rates, n):
+    return np.sin(x) * rates, np.sum(x) ** n
+
+
+KINDS = (VECTOR, VECTOR, INT)
+DERIVATIVES = {
+    "gradient": (lambda f: tg.grad(f), ()),
+    "values and gradients": (lambda f: tg.value_and_grad(f, (0, 1)), ()),
+    "tangent": (lambda f: tg.jvp(f, (0, 1)), (VECTOR, VECTOR)),
+    "tangent of the gradient": (lambda f: tg.jvp(tg.grad(f, 0), 1), (VECTOR,)),
+    "gradient of a tangent": (lambda f: tg.grad(lambda_of(f)), ()),
+}
+
+
+def lambda_of(f):
+    @tg.njit
+    def last(x, rates, n):
+        return f(x, rates, n) ** 2
+
+    return last
+
+
+def comparisons(transform, kinds, monkeypatch, folder):
+    """What is compared while modules are generated, with the results."""
+    found, texts = [], []
+    monkeypatch.setenv("TAPEGRAD_CACHE_DIR", str(folder))  # in which they are not yet
+
+    def define(functions, lookup):
+        texts.append((ast.unparse(ast.Module(functions, [])), lookup))
+        return defined(functions, lookup)
+
+    def check(module, *given):
+        found.append(((*texts[-1], *given), derivatives.check(module, *given)))
+        return found[-1][1]
+
+    monkeypatch.setattr(generation, "defined", define)
+    monkeypatch.setattr(generation, "check", check)
+    with types_only():
+        transform.source(kinds)
+    monkeypatch.undo()
+    return found
+
+
+@pytest.mark.parametrize("function", [decays, products, writes])
+@pytest.mark.parametrize(("transform", "added"), DERIVATIVES.values(), ids=DERIVATIVES)
+def test_derivatives_are_those_of_the_source(transform, added, function, monkeypatch, tmp_path):
+    found = comparisons(transform(function), (*KINDS, *added), monkeypatch, tmp_path)
+    assert found
+    for _, result in found:
+        assert result.difference == ""
+        assert result.runs >= 2, result.reason
+
+
+def test_cotangents_of_several_results(monkeypatch, tmp_path):
+    pullback = derivatives_of.pullback(pair, (0, 1), 2, "gradients")
+    ((_, result),) = comparisons(pullback, (*KINDS, VECTOR, FLOAT), monkeypatch, tmp_path)
+    assert (result.difference, result.reason) == ("", "")
+    assert result.runs >= 2
+
+
+def additions(tree):
+    """Yield blocks with the places of statements that add to something in them."""
+    for node in ast.walk(tree):
+        for block in (getattr(node, name, None) for name in ("body", "orelse")):
+            for place, statement in enumerate(block if isinstance(block, list) else ()):
+                if isinstance(statement, ast.AugAssign):
+                    yield block, place
+
+
+@pytest.mark.parametrize("function", [decays, products])
+def test_no_addition_can_be_left_out(function, monkeypatch, tmp_path):
+    (((text, lookup, entry, *given), _),) = comparisons(
+        tg.grad(function, (0, 1)), KINDS, monkeypatch, tmp_path
+    )
+    tree = ast.parse(text)
+    (gradient,) = [f for f in tree.body if f.name == entry]
+    missed, count = [], 0
+    for block, place in list(additions(gradient)):
+        left_out, block[place] = block[place], ast.Pass()
+        count += 1
+        changed = parsed_functions(ast.unparse(ast.fix_missing_locations(tree)))
+        if not derivatives.check(defined(changed, lookup), entry, *given).difference:
+            missed.append(ast.unparse(left_out))
+        block[place] = left_out
+    assert count >= 3
+    assert missed == []
+
+
+def test_a_wrong_derivative_is_refused(monkeypatch, tmp_path):
+    """Also one that the verifier would accept, here because it is not asked."""
+
+    @tg.njit
+    def sums(x, y, n):
+        total = 0.0
+        for i in range(x.size):
+            total += np.sin(x[i]) * y[i] ** 2
+        return total
+
+    def text_of(functions):
+        functions = [*functions]
+        for function in functions:
+            for block, place in additions(function.tree):
+                if isinstance(block[place].target, ast.Subscript):
+                    block[place] = ast.Pass()
+        return before(functions)
+
+    monkeypatch.setenv("TAPEGRAD_CACHE_DIR", str(tmp_path))
+    before = generation._text
+    monkeypatch.setattr(generation, "_text", text_of)
+    monkeypatch.setattr(generation, "verify", lambda *_: None)
+    message = r"sums_gradient is not the derivative of the function\n  in line 2 of"
+    with types_only(), pytest.raises(InternalError, match=message):
+        tg.grad(sums).source(KINDS)
+
+
+# -- what is not compared --------------------------------------------------------------------
+
+
+def test_a_declared_derivative_is_not_compared(monkeypatch, tmp_path):
+    """It is what its author says, not what the source says."""
+
+    @tg.njit
+    def clipped(x):
+        return min(x, 1.0)
+
+    @clipped.defvjp
+    def _(x, z, g):
+        return (g,)
+
+    @tg.njit
+    def f(x, n):
+        return clipped(x) * n
+
+    ((_, result),) = comparisons(tg.grad(f), (FLOAT, INT), monkeypatch, tmp_path)
+    assert (result.runs, result.difference) == (0, "")
+    assert result.reason == "clipped, whose derivative is declared"
+    assert comparisons(tg.grad(clipped), (FLOAT,), monkeypatch, tmp_path) == []
+
+
+def test_a_constant_has_no_slope(monkeypatch, tmp_path):
+    @tg.njit
+    def f(x, y):
+        return np.sum(tg.stop_gradient(x) * y) + tg.stop_gradient(y[0]) ** 2
+
+    ((_, result),) = comparisons(tg.grad(f, (0, 1)), (VECTOR, VECTOR), monkeypatch, tmp_path)
+    assert (result.difference, result.reason) == ("", "")
+    assert result.runs >= 2
+
+
+def test_arguments_that_are_complex_are_not_compared(monkeypatch, tmp_path):
+    @tg.njit
+    def f(x):
+        return np.abs(x) ** 2
+
+    ((_, result),) = comparisons(tg.grad(f), (COMPLEX,), monkeypatch, tmp_path)
+    assert (result.runs, result.reason) == (0, "complex numbers")
