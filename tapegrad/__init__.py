@@ -73,7 +73,7 @@ __all__ = sorted({
     *_NAMES,
     "BatchError", "DetachedWarning", "Function", "RecordingError", "RoundedWarning",
     "SerialLoopWarning", "SlowerCodeWarning", "Tape", "Tensor", "TransformError",
-    "VerificationError", "are_deterministic_algorithms_enabled",
+    "UnconfirmedWarning", "VerificationError", "are_deterministic_algorithms_enabled",
     "autograd", "checkpoint_scan", "checkpointed", "cond", "cuda", "current_tape", "enable_grad",
     "fft", "fori_loop", "func", "grad", "hessian", "hvp", "inference_mode",
     "is_anomaly_check_nan_enabled", "is_anomaly_enabled", "is_grad_enabled",
@@ -95,6 +95,7 @@ _LAZY = {
     "SerialLoopWarning": "tapegrad.transform.errors",
     "SlowerCodeWarning": "tapegrad.transform.errors",
     "TransformError": "tapegrad.transform.errors",
+    "UnconfirmedWarning": "tapegrad.transform.errors",
     "VerificationError": "tapegrad.transform.errors",
 }
 

@@ -6,6 +6,7 @@ from tapegrad.transform.errors import RoundedWarning as RoundedWarning
 from tapegrad.transform.errors import SerialLoopWarning as SerialLoopWarning
 from tapegrad.transform.errors import SlowerCodeWarning as SlowerCodeWarning
 from tapegrad.transform.errors import TransformError as TransformError
+from tapegrad.transform.errors import UnconfirmedWarning as UnconfirmedWarning
 from tapegrad.transform.errors import VerificationError as VerificationError
 from tapegrad.transform.function import njit as njit
 from tapegrad.transform.functions import stop_gradient as stop_gradient

@@ -41,6 +41,7 @@ from tapegrad.transform.errors import (
     SerialLoopWarning,
     SlowerCodeWarning,
     TransformError,
+    UnconfirmedWarning,
     UnequalExtentsError,
 )
 from tapegrad.transform.ir import leaf_names
@@ -159,6 +160,7 @@ class Derivative(Recording):
 
     _tapegrad_transform = True
     once: Any  # the cached constructor, which takes a base and the result of `spec`
+    is_doubted = False  # whether it checks itself in its first call although nobody asks for that
     assumes = False  # whether it has a version for arguments whose extents are probably equal
     check: Any  # compares it with the function in a call (`tapegrad.transform.checks.checking`)
     # the pushforward for tangents of the arguments at some positions, and the function from
@@ -380,6 +382,9 @@ class Derivative(Recording):
             warnings.warn(RoundedWarning(message), stacklevel=level_of_user())
         for message in namespace["_about"]["slower"]:
             warnings.warn(SlowerCodeWarning(message), stacklevel=level_of_user())
+        for message in namespace["_about"]["doubted"]:
+            self.is_doubted = True
+            warnings.warn(UnconfirmedWarning(message), stacklevel=level_of_user())
         return namespace
 
     # -- omitted arguments --------------------------------------------------------------------

@@ -61,6 +61,14 @@ class SlowerCodeWarning(UserWarning):
     """
 
 
+class UnconfirmedWarning(UserWarning):
+    """A derivative differs from what the source of its function says, by numbers of a finite field.
+
+    When it is called for the first time, it checks itself, as with ``tapegrad.njit(verify=True)``.
+    That the comparison differs is a defect of the package, to be reported.
+    """
+
+
 class VerificationError(ArithmeticError):
     """A derivative does not match its function.
 

@@ -113,6 +113,7 @@ class Derivative(Protocol):
     """A derivative of a compiled function, as far as its module depends on it."""
 
     base: Any
+    root: Any  # the function of the user
     py_func: Any
     assumes: bool
 

@@ -2,6 +2,7 @@
 
 import ast
 import fractions
+import math
 
 import numpy as np
 import pytest
@@ -13,10 +14,11 @@ from tapegrad.ops.op import TABLE
 from tapegrad.transform import derivatives as derivatives_of
 from tapegrad.transform import generation
 from tapegrad.transform.equivalence import derivatives
+from tapegrad.transform.equivalence.comparison import Comparison
 from tapegrad.transform.equivalence.field import PRIME, RUN, Number, UnfollowedError, unknown
 from tapegrad.transform.equivalence.meanings import defined
 from tapegrad.transform.equivalence.slopes import slope
-from tapegrad.transform.errors import InternalError
+from tapegrad.transform.errors import UnconfirmedWarning
 from tapegrad.transform.generated import parsed_functions
 from tests.transform.random_programs.interpret import types_only
 
@@ -64,6 +66,7 @@ def test_slopes_of_random_functions_are_their_partials():
     assert moved(lambda x: x**0.5, x.value) == [(1 / (2 * root)).value]
     assert moved(lambda x: abs(-x * 3), x.value) == [3]
     assert moved(lambda x: unknown("floor", x), x.value) == [0]
+    assert moved(lambda x: x % 3.5, x.value) == [1]
     outer = unknown("sin", x * x)
     assert moved(lambda x: unknown("log", unknown("sin", x * x)), x.value) == [
         (1 / outer * unknown("cos", x * x) * 2 * x).value
@@ -212,7 +215,7 @@ def test_no_addition_can_be_left_out(function, monkeypatch, tmp_path):
     assert missed == []
 
 
-def test_a_wrong_derivative_is_refused(monkeypatch, tmp_path):
+def test_a_wrong_derivative_checks_itself(monkeypatch, tmp_path):
     """Also one that the verifier would accept, here because it is not asked."""
 
     @tg.njit
@@ -234,9 +237,49 @@ def test_a_wrong_derivative_is_refused(monkeypatch, tmp_path):
     before = generation._text
     monkeypatch.setattr(generation, "_text", text_of)
     monkeypatch.setattr(generation, "verify", lambda *_: None)
-    message = r"sums_gradient is not the derivative of the function\n  in line 2 of"
-    with types_only(), pytest.raises(InternalError, match=message):
-        tg.grad(sums).source(KINDS)
+    x = np.linspace(0.1, 0.5, 3)
+    warned = pytest.warns(UnconfirmedWarning, match="derivative of sums is not confirmed")
+    with warned, pytest.raises(tg.VerificationError, match="sums"):
+        tg.grad(sums)(x, x, 2)
+
+
+def test_a_right_derivative_that_is_not_confirmed_runs(monkeypatch, tmp_path):
+    @tg.njit
+    def sums(x, y, n):
+        return np.sum(np.sin(x) * y)
+
+    monkeypatch.setenv("TAPEGRAD_CACHE_DIR", str(tmp_path))
+    wrong = Comparison(0, "it is not the derivative")
+    monkeypatch.setattr(generation, "check", lambda *_: wrong)
+    x = np.linspace(0.1, 0.5, 3)
+    with pytest.warns(UnconfirmedWarning, match=r"difference quotients"):
+        found = tg.grad(sums)(x, x, 2)
+    assert np.allclose(found, np.cos(x) * x)
+
+
+@tg.njit
+def rounded(x, rates, n):
+    """Constants that are rounded if they are computed with floats."""
+    s = np.mean(x) / 1.1 + np.sum(rates**0.3) / 3 + np.sum((x / 1.3) ** -1.7) / math.pi
+    for _ in range(n):
+        s += 0.1 * (0.7 * x[0]) / 7 % 0.3
+    return s / 1.7
+
+
+@tg.njit
+def roots(x, rates, n):
+    s = np.linalg.norm(x) / np.sqrt(n + 1.5) + abs(x[0]) ** 1.5 / np.sqrt(abs(rates[0]))
+    return s + np.std(rates[:2]) % x[0]
+
+
+@pytest.mark.parametrize("function", [rounded, roots])
+def test_constants_and_roots(function, monkeypatch, tmp_path):
+    for name in ("gradient", "tangent", "tangent of the gradient"):
+        transform, added = DERIVATIVES[name]
+        kinds = (*KINDS, *added)
+        for _, result in comparisons(transform(function), kinds, monkeypatch, tmp_path / name):
+            assert result.difference == ""
+            assert result.runs >= 1, result.reason
 
 
 # -- what is not compared --------------------------------------------------------------------

@@ -82,13 +82,13 @@ def test_names_of_what_runs_are_defined(monkeypatch, tmp_path):
         if is_read and not is_assigned:
             count += 1
             with pytest.raises(InternalError, match=f"{name} is defined nowhere"):
-                refuse_names(ast.unparse(tree), names)
+                check_names(ast.unparse(tree), names)
     assert count > 20
     with pytest.raises(InternalError, match="runtime_ is defined nowhere"):
-        refuse_names(text.replace("runtime.", "runtime_."), names)
+        check_names(text.replace("runtime.", "runtime_."), names)
 
 
-def refuse_names(text, names):
+def check_names(text, names):
     verify_names(parsed_functions(text), text.splitlines(), names)
 
 
@@ -119,10 +119,10 @@ def uses(tree, name):
 )
 def test_functions_that_are_refused(text, message):
     with pytest.raises(InternalError, match=message):
-        refuse_names(with_body("f(x)", text), ())
+        check_names(with_body("f(x)", text), ())
 
 
 def test_functions_that_are_not():
-    verify_names(with_body("f(x)", "try:\n    y = x\nexcept Exception:\n    y = 0\nreturn y"), ())
-    verify_names(with_body("f(x)", "try:\n    y = x\nexcept Exception:\n    raise\nreturn y"), ())
-    verify_names(with_body("f(x)", "if x:\n    y = x\nif x:\n    return y\nreturn g(x)"), ["g"])
+    check_names(with_body("f(x)", "try:\n    y = x\nexcept Exception:\n    y = 0\nreturn y"), ())
+    check_names(with_body("f(x)", "try:\n    y = x\nexcept Exception:\n    raise\nreturn y"), ())
+    check_names(with_body("f(x)", "if x:\n    y = x\nif x:\n    return y\nreturn g(x)"), ["g"])

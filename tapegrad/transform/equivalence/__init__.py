@@ -1,21 +1,25 @@
-"""Whether the functions that run compute what the functions that were verified compute.
+"""Whether functions compute what they should, by runs for the same random arguments.
 
-The verifier reads code as it was generated. What is run may be made of it by passes that keep rows,
-unroll loops, cut them into blocks, or share them among threads. Here both are run, by Python, for
-the same random arguments, and what they return and write is compared. The passes are not looked
-at, so nothing that they assume is assumed here.
+A derivative is compared with the function as its author wrote it. What runs is compared with what
+was verified: it may be made of that by passes that keep rows, unroll loops, cut them into blocks,
+or share them among threads. All are run by Python, and what they return and write is compared. How
+code is made is not looked at, so nothing that is assumed there is assumed here.
 
 `field`
     Numbers that stand for floats: elements of a prime field, with which sums and products are exact
     in any order. Other functions are random ones: equal arguments give equal results.
-`array_functions`
+`slopes`
+    The slopes of those random functions.
+`array_functions`, `linear_algebra`
     NumPy's functions of arrays of such numbers.
 `runtime_functions`
     The functions of the runtime: tapes, scratch memory, workers.
 `meanings`
     What the names in a generated module, and in functions that it calls, stand for.
 `comparison`
-    Random arguments, the runs, and what differs.
+    Random arguments, the runs of two functions, and what differs.
+`derivatives`
+    Runs of a function and its derivative.
 
 This is random interpretation (Gulwani and Necula, "Discovering affine equalities using random
 interpretation", POPL 2003), for whole programs: the outcome of a comparison of numbers is random,

@@ -106,7 +106,8 @@ class Number:
     value, rest
         The real and the imaginary part, from 0 to the modulus.
     known
-        The real number that it stands for, if that is known: constants are compared as they are.
+        What it is for floats, if it follows from constants alone. So these are compared as they
+        are, and exponents are those that a compiler has computed.
     """
 
     __slots__ = ("known", "rest", "value")
@@ -138,6 +139,14 @@ class Number:
     def imag(self) -> Number:
         return Number(self.rest)
 
+    def _known(self, operation: Callable[..., float], other: Number) -> float | None:
+        if self.known is None or other.known is None:
+            return None
+        try:
+            return operation(self.known, other.known)
+        except OverflowError:  # an integer is too large for a float
+            return None
+
     def conjugate(self) -> Number:
         return Number(self.value, -self.rest % RUN.modulus)
 
@@ -151,13 +160,17 @@ class Number:
         if isinstance(other, np.ndarray):
             return NotImplemented
         other, modulus = number(other), RUN.modulus
-        return Number((self.value + other.value) % modulus, (self.rest + other.rest) % modulus)
+        known = self._known(operator.add, other)
+        value, rest = self.value + other.value, self.rest + other.rest
+        return Number(value % modulus, rest % modulus, known)
 
     def __sub__(self, other: Any) -> Number:
         if isinstance(other, np.ndarray):
             return NotImplemented
         other, modulus = number(other), RUN.modulus
-        return Number((self.value - other.value) % modulus, (self.rest - other.rest) % modulus)
+        known = self._known(operator.sub, other)
+        value, rest = self.value - other.value, self.rest - other.rest
+        return Number(value % modulus, rest % modulus, known)
 
     def __mul__(self, other: Any) -> Number:
         RUN.tick()
@@ -165,7 +178,8 @@ class Number:
             return NotImplemented
         other, modulus = number(other), RUN.modulus
         if not self.rest and not other.rest:
-            return Number(self.value * other.value % modulus)
+            known = self._known(operator.mul, other)
+            return Number(self.value * other.value % modulus, 0, known)
         return Number(
             (self.value * other.value - self.rest * other.rest) % modulus,
             (self.value * other.rest + self.rest * other.value) % modulus,
@@ -204,7 +218,8 @@ class Number:
         return _divided("//", number(other), self)
 
     def __neg__(self) -> Number:
-        return Number(-self.value % RUN.modulus, -self.rest % RUN.modulus)
+        known = None if self.known is None else -self.known
+        return Number(-self.value % RUN.modulus, -self.rest % RUN.modulus, known)
 
     def __pos__(self) -> Number:
         return self
@@ -353,9 +368,12 @@ def root(given: Any) -> Number:
 
 def power(base: Any, exponent: Any) -> Number:
     """Return a power: a product if the exponent is a whole number, times a root for a half."""
-    base, count = number(base), whole(exponent)
+    base, exponent = number(base), number(exponent)
+    if exponent.known is not None:
+        exponent = number(exponent.known)
+    count = whole(exponent)
     if count is None:
-        twice = whole(2 * number(exponent))
+        twice = whole(2 * exponent)
         if twice is None:
             return unknown("power", base, exponent)
         return power(base, twice // 2) * root(base)

@@ -5,18 +5,17 @@ from __future__ import annotations
 from tapegrad.ops.kinds import Elementwise
 from tapegrad.ops.op import TABLE, Fact
 from tapegrad.transform.equivalence.field import (
-    ONE,
     RUN,
     ZERO,
     Number,
     UnfollowedError,
     inverse,
     number,
-    unknown,
 )
 from tapegrad.transform.equivalence.meanings import interpreted
 from tapegrad.transform.verifier.linear import PRIME
 
+_OPS = {"%": "mod"}
 _FLAT = frozenset(["//", "ceil", "fix", "floor", "int", "rint", "round", "trunc"])
 
 
@@ -33,7 +32,7 @@ def slope(name: str, given: list[Number], found: Number) -> Number:
         Its value.
     """
     with RUN.without_slopes():
-        values = [Number(*argument.residues) for argument in given]
+        values = [Number(*argument.residues, argument.known) for argument in given]
         steps = [Number(x.value // PRIME, x.rest // PRIME) for x in given]
         terms = (_partial(name, k, values, found) * step for k, step in enumerate(steps) if step)
         return sum(terms, ZERO)
@@ -43,11 +42,9 @@ def _partial(name: str, place: int, values: list[Number], found: Number) -> Numb
     """Return the derivative with respect to an argument."""
     if name in _FLAT:
         return ZERO
-    if name == "%":
-        return -unknown("//", *values) if place else ONE
     if name == "sqrt":
         return inverse(found + found)
-    op = TABLE.get(name)
+    op = TABLE.get(_OPS.get(name, name))
     if isinstance(op, Elementwise):
         argument = op.arguments[place]
         if argument in op.truths:

@@ -17,6 +17,7 @@ import operator
 import textwrap
 import types
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,11 @@ _CONSTANT_OPERATORS: dict[type, Any] = {
     ast.GtE: operator.ge,
     ast.Lt: operator.lt,
     ast.LtE: operator.le,
+}
+_EXACT: dict[type, Any] = {
+    ast.Add: operator.add,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
 }
 
 
@@ -249,6 +255,18 @@ def called(op: Elementwise | Scalar, whole: bool) -> str:
     return f"ops.{op.name}" if whole else f"scalar_ops.{op.name}"
 
 
+def _is_exact(kind: type[ast.operator], left: Any, right: Any, found: Any) -> bool:
+    """Whether a result of constants is not rounded: LLVM computes the others, with the same result.
+
+    So code says of which numbers a rounded one was made, for those who compute without rounding.
+    """
+    values = (left, right, found)
+    if not all(isinstance(value, (int, float)) and math.isfinite(value) for value in values):
+        return True
+    one, other, result = map(Fraction, values)
+    return bool(_EXACT[kind](one, other) == result)
+
+
 class _Fold(ast.NodeTransformer):
     """Replaces names, folds constants, and writes ops as functions that numba knows."""
 
@@ -297,10 +315,14 @@ class _Fold(ast.NodeTransformer):
         kind = type(node.op)
         ends = (left, right)
         if all(isinstance(end, ast.Constant) for end in ends) and kind in _CONSTANT_OPERATORS:
-            return ast.Constant(_CONSTANT_OPERATORS[kind](left.value, right.value))
+            found = _CONSTANT_OPERATORS[kind](left.value, right.value)
+            if kind is ast.Sub or _is_exact(kind, left.value, right.value, found):
+                return ast.Constant(found)
         if kind is ast.Div and isinstance(right, ast.Constant) and right.value:
             if isinstance(left, ast.Constant):
-                return ast.Constant(operator.truediv(left.value, right.value))
+                found = operator.truediv(left.value, right.value)
+                if _is_exact(ast.Div, left.value, right.value, found):
+                    return ast.Constant(found)
         elif kind is ast.Div:
             # quotients with the same denominator share its reciprocal
             inverse = self.inverse(right)
