@@ -41,14 +41,14 @@ def _standard(x: Any, loc: Any, scale: Any) -> tuple[Tensor, Tensor]:
     return (as_tensor(x) - loc) / wide, wide
 
 
-def _inside(y: Tensor, is_inside: np.ndarray) -> Tensor:
+def _inside(y: Tensor, is_inside: Any) -> Tensor:
     """Return `y` with numbers outside the support replaced, so that no logarithm sees them."""
     return _where(is_inside, y, 0.5)
 
 
 def _density(
     y: Tensor,
-    is_edge: np.ndarray,
+    is_edge: Any,
     inside: float,
     powers: Callable[..., Any],
     log_density: Callable[..., Any],
@@ -159,7 +159,7 @@ class Gamma:
         """
         y, wide = _standard(x, loc, scale)
         shape = as_tensor(a)
-        is_inside = y._a >= 0.0
+        is_inside = y >= 0.0
         y = _inside(y, is_inside)
         found = _xlogy(shape - 1.0, y) - y - _gammaln(shape) - _log(wide)
         return _where(is_inside, found, -math.inf)
@@ -173,13 +173,13 @@ class Gamma:
         def powers(y: Tensor) -> Tensor:
             return y ** (shape - 1.0) * _exp(-y - _gammaln(shape))
 
-        return _density(y, y._a == 0.0, 1.0, powers, lambda y: Gamma.logpdf(y, shape)) / wide
+        return _density(y, y == 0.0, 1.0, powers, lambda y: Gamma.logpdf(y, shape)) / wide
 
     @staticmethod
     def cdf(x: Any, a: Any, loc: Any = 0.0, scale: Any = 1.0) -> Tensor:
         """Distribution function, not differentiable with respect to `a`; see `logpdf`."""
         y, _ = _standard(x, loc, scale)
-        is_inside = y._a >= 0.0
+        is_inside = y >= 0.0
         found = _SPECIAL["gammainc"](as_tensor(a), _inside(y, is_inside))
         return _where(is_inside, found, 0.0)
 
@@ -202,7 +202,7 @@ class Beta:
         """
         y, wide = _standard(x, loc, scale)
         one, two = as_tensor(a), as_tensor(b)
-        is_inside = (y._a >= 0.0) & (y._a <= 1.0)
+        is_inside = (y >= 0.0) & (y <= 1.0)
         y = _inside(y, is_inside)
         found = _xlogy(one - 1.0, y) + _xlog1py(two - 1.0, -y)
         found = found - _SPECIAL["betaln"](one, two) - _log(wide)
@@ -213,7 +213,7 @@ class Beta:
         """Density; see `logpdf`."""
         y, wide = _standard(x, loc, scale)
         one, two = as_tensor(a), as_tensor(b)
-        is_edge = (y._a == 0.0) | (y._a == 1.0)
+        is_edge = (y == 0.0) | (y == 1.0)
 
         def powers(y: Tensor) -> Tensor:
             factor = _exp(-_SPECIAL["betaln"](one, two))
@@ -225,9 +225,9 @@ class Beta:
     def cdf(x: Any, a: Any, b: Any, loc: Any = 0.0, scale: Any = 1.0) -> Tensor:
         """Distribution function, not differentiable with respect to `a` and `b`; see `logpdf`."""
         y, _ = _standard(x, loc, scale)
-        is_inside = (y._a >= 0.0) & (y._a <= 1.0)
+        is_inside = (y >= 0.0) & (y <= 1.0)
         found = _SPECIAL["betainc"](as_tensor(a), as_tensor(b), _inside(y, is_inside))
-        return _where(is_inside, found, np.where(y._a > 0.5, 1.0, 0.0))
+        return _where(is_inside, found, _where(y > 0.5, 1.0, 0.0))
 
 
 class Poisson:
@@ -259,7 +259,7 @@ class Poisson:
         def powers(mean: Tensor) -> Tensor:
             return _where(is_count, mean**count * _exp(-mean - _gammaln(count + 1.0)), 0.0)
 
-        is_edge = mean._a == 0.0
+        is_edge = mean == 0.0
         return _density(mean, is_edge, 1.0, powers, lambda mean: Poisson.logpmf(k, mean, loc))
 
     @staticmethod

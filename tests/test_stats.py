@@ -85,6 +85,24 @@ def test_outside_of_the_support(case):
         np.testing.assert_array_equal(t.grad.numpy(), [0.0, 0.0])
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_batches_and_recordings(case):
+    """Where a number lies is not asked of the array, which batched and recorded tensors have not."""
+    ours, _ = both(case)
+    given = CASES[case]
+    free = next(k for k in range(len(given)) if k not in FIXED.get(case, ()))
+
+    def total(x):
+        return tg.sum(ours(*given[:free], x, *given[free + 1 :]) ** 2)
+
+    points = np.stack([np.asarray(given[free], float) * factor for factor in (1.0, 0.9, 0.5)])
+    want = [tg.grad(total)(point) for point in points]
+    jitted = tg.jit(total)
+    assert np.allclose(tg.vmap(tg.grad(total))(points), want, rtol=1e-12)
+    assert np.allclose([tg.grad(jitted)(point) for point in points], want, rtol=1e-12)
+    assert "op by op" not in jitted.inspect(points[0])
+
+
 @pytest.mark.parametrize("name", ["logpmf", "pmf", "cdf"])
 def test_counts_are_not_differentiated(name):
     with pytest.raises(TypeError, match="no derivative with respect to counts"):

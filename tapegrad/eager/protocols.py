@@ -132,7 +132,7 @@ def array_ufunc(self: Tensor, ufunc: Any, method: str, *inputs: Any, **kwargs: A
         return FUNCTIONS[ACCUMULATIONS[ufunc]](*inputs, **kwargs)
     if method == "outer" and name is not None and not kwargs:
         x, y = (value if isinstance(value, Tensor) else np.asarray(value) for value in inputs)
-        spaced = FUNCTIONS["reshape"](x, (*np.shape(unwrap(x)), *(1,) * np.ndim(unwrap(y))))
+        spaced = FUNCTIONS["reshape"](x, (*x.shape, *(1,) * y.ndim))
         return FUNCTIONS[name](spaced, y)
     if tracked and not _is_passive(ufunc):
         what = f"numpy.{ufunc.__name__}"

@@ -584,3 +584,18 @@ def test_views_that_tapegrad_does_not_know_are_copies():
     y.backward()
     np.testing.assert_array_equal(x.grad.numpy(), [3.0, 5.0])
     assert not np.shares_memory(np.rollaxis(tg.ones((2, 2)), 1).numpy(), t.numpy())
+
+
+@pytest.mark.parametrize("name", ["add", "multiply", "arctan2"])
+def test_outer_in_batches_and_recordings(name):
+    def total(x):
+        return tg.sum(
+            getattr(np, name).outer(x, np.sin(x[:2]) + 2.0) * np.arange(6.0).reshape(3, 2)
+        )
+
+    points = np.array([[0.4, 0.7, 1.1], [0.1, -0.2, 0.3]])
+    want = [tg.grad(total)(point) for point in points]
+    jitted = tg.jit(total)
+    assert np.allclose(tg.vmap(tg.grad(total))(points), want, rtol=1e-12)
+    assert np.allclose([tg.grad(jitted)(point) for point in points], want, rtol=1e-12)
+    assert "op by op" not in jitted.inspect(points[0])

@@ -1,6 +1,7 @@
 """Numbers of a prime field stand for floats, and NumPy's functions for those of such numbers."""
 
 import operator
+import threading
 
 import numpy as np
 import pytest
@@ -21,6 +22,16 @@ NP, MATH = meanings.NUMPY, meanings.MATH
 @pytest.fixture(autouse=True)
 def _run():
     RUN.begin(0, 10**9)
+
+
+def test_threads_have_runs_of_their_own():
+    RUN.begin(0, 10**9, lambda *_: Number(0))
+    seen = []
+    thread = threading.Thread(target=lambda: seen.append((RUN.modulus, RUN.slopes)))
+    thread.start()
+    thread.join()
+    assert seen == [(field.PRIME, None)]
+    assert RUN.modulus == field.PRIME**2
 
 
 # -- numbers ---------------------------------------------------------------------------------

@@ -127,7 +127,7 @@ class _Run:
         own = [_leaves(given[number_]) for number_ in self.claim.numbers]
         if not self.claim.is_reverse:
             dots = given[len(given) - self.claim.added :]
-            found = [[leaf % PRIME for leaf in _leaves(dot)] for dot in dots]
+            found = [_residues(dot) for dot in dots]
             if [*map(len, found)] != [*map(len, own)]:
                 raise UnfollowedError("tangents that are unlike their arguments")
             return found
@@ -139,10 +139,10 @@ class _Run:
         claim = self.claim
         value, rest = found if claim.has_value else (None, found)
         if not claim.is_reverse:
-            tangents = _leaves(rest)
+            tangents = _residues(rest)
             if len(tangents) != len(change):
                 raise UnfollowedError("tangents that are unlike the result")
-            return _leaves(value), tangents, change
+            return _residues(value), tangents, change
         given = self.given()
         seeds = [1]
         if claim.added:
@@ -154,7 +154,7 @@ class _Run:
         parts = [part for direction in directions for part in direction]
         left = sum(map(int.__mul__, seeds, change)) % PRIME
         right = sum(map(int.__mul__, cotangents, parts)) % PRIME
-        return _leaves(value), left, right
+        return _residues(value), left, right
 
 
 def _is_complex(kind: Any) -> bool:
@@ -176,6 +176,11 @@ def _moved(value: Any, direction: Any, step: int) -> Any:
         parts = [_moved(part, direction, step) for part in value]
         return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
     return value
+
+
+def _residues(value: Any) -> list[int]:
+    """Return the floats in arguments and results without their slopes."""
+    return [leaf % PRIME for leaf in _leaves(value)]
 
 
 def _leaves(value: Any) -> list[int]:

@@ -17,6 +17,7 @@ import contextlib
 import functools
 import itertools
 import operator
+import threading
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
@@ -36,8 +37,8 @@ class UnfollowedError(BaseException):
     """A run meets what has no meaning here; generated code does not catch it."""
 
 
-class Run:
-    """What the numbers of a run have in common.
+class Run(threading.local):
+    """What the numbers of a run have in common; every thread has its own.
 
     Attributes
     ----------
