@@ -87,7 +87,7 @@ def test_outside_of_the_support(case):
 
 @pytest.mark.parametrize("case", CASES)
 def test_batches_and_recordings(case):
-    """Where a number lies is not asked of the array, which batched and recorded tensors have not."""
+    """Batched and recorded tensors have no array that says where a number lies."""
     ours, _ = both(case)
     given = CASES[case]
     free = next(k for k in range(len(given)) if k not in FIXED.get(case, ()))
