@@ -268,11 +268,15 @@ def rounded(x, rates, n):
 
 @tg.njit
 def roots(x, rates, n):
-    s = np.linalg.norm(x) / np.sqrt(n + 1.5) + abs(x[0]) ** 1.5 / np.sqrt(abs(rates[0]))
-    return s + np.std(rates[:2]) % x[0]
+    return np.linalg.norm(x) / np.sqrt(2.0) + n * abs(x[0]) ** 1.5 % rates[0]
 
 
-@pytest.mark.parametrize("function", [rounded, roots])
+@tg.njit
+def deviations(x, rates, n):
+    return np.std(x) / np.sqrt(rates[0]) ** n
+
+
+@pytest.mark.parametrize("function", [rounded, roots, deviations])
 def test_constants_and_roots(function, monkeypatch, tmp_path):
     for name in ("gradient", "tangent", "tangent of the gradient"):
         transform, added = DERIVATIVES[name]

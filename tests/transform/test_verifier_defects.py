@@ -19,7 +19,7 @@ from tapegrad.transform.codegen.loop_shapes import is_fusible
 from tapegrad.transform.codegen.reverse import Reverse
 from tapegrad.transform.codegen.shadows import Shadows
 from tapegrad.transform.codegen.stores import Copies, Stores
-from tapegrad.transform.errors import InternalError
+from tapegrad.transform.errors import InternalError, UnconfirmedWarning
 from tapegrad.transform.ir import Store
 from tapegrad.transform.lowering import lower
 from tapegrad.transform.rules import calls
@@ -376,4 +376,6 @@ def test_refused(defect, monkeypatch):
             generate(name)
         except InternalError:
             refused.append(name)
+        except UnconfirmedWarning:  # found later, by comparison with the source
+            continue
     assert refused

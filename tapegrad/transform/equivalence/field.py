@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import math
 import operator
 import threading
 from collections.abc import Callable, Hashable, Iterator
@@ -52,8 +53,8 @@ class Run(threading.local):
     modulus
         Numbers are from 0 to it.
     has_roots
-        Whether square roots are those of the field, and no random function. Half of the numbers
-        have none.
+        Whether square roots are those of the field, and no random function, and nothing is
+        infinite. Half of the numbers have no root.
     """
 
     def __init__(self) -> None:
@@ -285,6 +286,8 @@ def number(given: Any) -> Number:
     if isinstance(given, (np.integer, np.bool_)):
         return Number(int(given) % RUN.modulus, 0, int(given))
     if isinstance(given, (float, np.floating)):
+        if RUN.has_roots and not math.isfinite(given):
+            raise UnfollowedError("a number that is infinite, or none")
         return Number(_of_float(float(given), RUN.modulus), 0, float(given))
     if isinstance(given, (complex, np.complexfloating)):
         return Number(_of_float(given.real, RUN.modulus), _of_float(given.imag, RUN.modulus))

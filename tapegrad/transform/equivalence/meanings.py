@@ -72,6 +72,8 @@ class _Ops:
     """What stands for ops as functions of numbers and arrays, and for their vectorized versions."""
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # which nobody but Python asks for
+            raise AttributeError(name)
         op = TABLE.get(name)
         if name == "call_eager":
             return _eager_call

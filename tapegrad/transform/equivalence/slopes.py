@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from tapegrad.ops.kinds import Elementwise
 from tapegrad.ops.op import TABLE, Fact
 from tapegrad.transform.equivalence.field import (
@@ -15,6 +17,7 @@ from tapegrad.transform.equivalence.field import (
 from tapegrad.transform.equivalence.meanings import interpreted
 from tapegrad.transform.verifier.linear import PRIME
 
+_run = functools.cache(interpreted)
 _OPS = {"%": "mod"}
 _FLAT = frozenset(["//", "ceil", "fix", "floor", "int", "rint", "round", "trunc"])
 
@@ -55,5 +58,5 @@ def _partial(name: str, place: int, values: list[Number], found: Number) -> Numb
             rule = op.rules[argument]
             count = rule.__code__.co_argcount
             reads = rule.__code__.co_varnames[:count]
-            return number(interpreted(rule)(*(known[read] for read in reads)))
+            return number(_run(rule)(*(known[read] for read in reads)))
     raise UnfollowedError(f"the slope of {name}")
