@@ -53,8 +53,8 @@ class Run(threading.local):
     modulus
         Numbers are from 0 to it.
     has_roots
-        Whether square roots are those of the field, and no random function, and nothing is
-        infinite. Half of the numbers have no root.
+        Whether square roots are those of the field, and no random function, and no sum or product
+        has an infinite term. Half of the numbers have no root.
     """
 
     def __init__(self) -> None:
@@ -143,6 +143,7 @@ class Number:
 
     def _known(self, operation: Callable[..., float], other: Number) -> float | None:
         if self.known is None or other.known is None:
+            _refuse_infinite(self, other)
             return None
         try:
             return operation(self.known, other.known)
@@ -286,8 +287,6 @@ def number(given: Any) -> Number:
     if isinstance(given, (np.integer, np.bool_)):
         return Number(int(given) % RUN.modulus, 0, int(given))
     if isinstance(given, (float, np.floating)):
-        if RUN.has_roots and not math.isfinite(given):
-            raise UnfollowedError("a number that is infinite, or none")
         return Number(_of_float(float(given), RUN.modulus), 0, float(given))
     if isinstance(given, (complex, np.complexfloating)):
         return Number(_of_float(given.real, RUN.modulus), _of_float(given.imag, RUN.modulus))
@@ -342,6 +341,13 @@ def unknown(name: str, *args: Any) -> Number:
     return found
 
 
+def _refuse_infinite(*given: Number) -> None:
+    """Refuse to compute with an infinite constant, which no number of the field stands for."""
+    for one in given if RUN.has_roots else ():
+        if one.known is not None and not math.isfinite(one.known):
+            raise UnfollowedError("a number that is infinite, or none")
+
+
 def _drawn(name: str, *args: Any) -> int:
     """Return a small whole number that follows from others."""
     return unknown(name, *args).value % PRIME % 4
@@ -350,6 +356,7 @@ def _drawn(name: str, *args: Any) -> int:
 def inverse(given: Number) -> Number:
     """Return 1 divided by a number; 0 for 0, so that it is the inverse of products as well."""
     modulus = RUN.modulus
+    _refuse_infinite(given)
     if given.rest:
         size = pow(given.value**2 + given.rest**2, -1, modulus)
         return Number(given.value * size % modulus, -given.rest * size % modulus)
