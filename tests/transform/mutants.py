@@ -2,9 +2,10 @@
 
 ``python -m tests.transform.mutants --programs 200`` makes mutants of the derivatives of so many
 programs, finds out which of them compute something else, and counts those that the verifier
-refuses. Mutants are run by Python, with a tape that notices what compiled code would not. With
-``--mode forward`` they are those of tangents, with ``--mode second`` of tangents of gradients; some
-of them read another tangent, have a term less, or share an array that was copied.
+refuses, and those that differ from the source of the function. Mutants are run by Python, with a
+tape that notices what compiled code would not. With ``--mode forward`` they are those of tangents,
+with ``--mode second`` of tangents of gradients; some of them read another tangent, have a term
+less, or share an array that was copied.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import random
 import re
 import signal
 import sys
+import warnings
 
 if __name__ == "__main__":
     sys.path.insert(0, str(pathlib.Path(__file__).parent))
@@ -30,7 +32,11 @@ from random_programs.interpret import Interpreter, types_only
 import tapegrad as tg
 from tapegrad.transform import generation
 from tapegrad.transform.codegen import store
+from tapegrad.transform.equivalence.comparison import Comparison
+from tapegrad.transform.equivalence.derivatives import check
+from tapegrad.transform.equivalence.meanings import defined
 from tapegrad.transform.errors import InternalError
+from tapegrad.transform.generated import parsed_functions
 from tapegrad.transform.verifier import verify
 
 SECONDS = 2.0
@@ -320,9 +326,20 @@ class Subject:
     entry: str
     points: list
     mode: str
+    claimed: list  # what is to be known to compare it with the source, if that can be done
 
     def verify(self, text):
         verify(text, *self.known)
+
+    def differs(self, text):
+        """Whether it is found to be no derivative of the source."""
+        for lookup, entry, claim, kinds in self.claimed:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                module = defined(parsed_functions(text), lookup)
+                if entry in module and check(module, entry, claim, kinds).difference:
+                    return True
+        return False
 
 
 class Refused(Exception):
@@ -354,11 +371,22 @@ def with_tangents(point, argnums, mode):
 
 def subject_of(name, f, argnums, points, mode="reverse"):
     """Return the module that is generated for a function."""
-    seen = []
+    seen, lookups, claimed = [], [], []
+
+    def define(functions, lookup):
+        lookups.append(lookup)
+        return defined(functions, lookup)
+
+    def note(module, *given):
+        claimed.append((lookups[-1], *given))
+        return Comparison(0)
+
     points = [with_tangents(point, argnums, mode) for point in points]
     kinds = tuple(map(numba.typeof, points[0]()))
     changes = (
         (generation, "verify", lambda *found: seen.append(found)),
+        (generation, "defined", define),
+        (generation, "check", note),
         (store, "load", lambda key, recipe: None),
     )
     before = [getattr(module, attribute) for module, attribute, _ in changes]
@@ -377,7 +405,7 @@ def subject_of(name, f, argnums, points, mode="reverse"):
     namespace["runtime"] = Runtime(namespace["runtime"], LARGE if mode == "second" else 0)
     entry = inner.py_func.__name__
     known = tuple(copy.copy(one) for one in known)
-    return Subject(name, text, known, namespace, entry, points, mode)
+    return Subject(name, text, known, namespace, entry, points, mode, claimed[-1:])
 
 
 def fixed_subjects(names=PROGRAMS, mode="reverse"):
@@ -554,7 +582,7 @@ class Judgement:
     Attributes
     ----------
     counts
-        By outcome, and whether they were refused.
+        By outcome, whether they were refused, and whether they differ from the source.
     missed
         Those that compute something else and were not refused.
     """
@@ -578,15 +606,23 @@ class Judgement:
             except InternalError:
                 refused = True
             found = outcome(right, run(subject, ast.parse(text)))
-            self.counts[found, refused] += 1
+            self.counts[found, refused, subject.differs(text)] += 1
             if not refused and found != "equal":
                 self.missed.append((subject.name, found, change))
 
     def rate(self, *outcomes):
         """Return the part of the mutants with some outcomes that was refused, and their number."""
-        refused = sum(self.counts[found, True] for found in outcomes)
-        every = refused + sum(self.counts[found, False] for found in outcomes)
+        refused = self.count(outcomes, lambda is_refused, _: is_refused)
+        every = self.count(outcomes, lambda *_: True)
         return refused / max(every, 1), every
+
+    def count(self, outcomes, is_meant):
+        """Return how many mutants with some outcomes are meant."""
+        return sum(
+            number
+            for (found, *how), number in self.counts.items()
+            if found in outcomes and is_meant(*how)
+        )
 
 
 WRONG = ("gradient", "value")
@@ -612,11 +648,16 @@ def main():
         except InternalError as error:
             print(f"{subject.name}: refused as it is: {error}")
     print(f"{judgement.programs} programs")
-    for (found, refused), count in sorted(judgement.counts.items()):
-        print(f"{found:10} {'refused' if refused else 'accepted':10} {count}")
+    for (found, refused, differs), count in sorted(judgement.counts.items()):
+        shown = "refused" if refused else "accepted", "differs" if differs else ""
+        print(f"{found:10} {shown[0]:10} {shown[1]:10} {count}")
     for title, outcomes in (("silently wrong", WRONG), ("not equal", CHANGED)):
         rate, every = judgement.rate(*outcomes)
-        print(f"{title}: {100 * rate:.2f} % of {every} refused")
+        differ = judgement.count(outcomes, lambda _, differs: differs)
+        either = judgement.count(outcomes, lambda *how: any(how))
+        print(
+            f"{title}: {100 * rate:.2f} % of {every} refused; {differ} differ; {either} do either"
+        )
     for line in judgement.missed:
         print(*line, sep="  |  ")
 
