@@ -237,7 +237,7 @@ def test_norms_and_deviations():
 
 @given(REALS)
 def test_roots_of_the_field(x):
-    RUN.begin(0, 10**9, has_roots=True)
+    RUN.begin(0, 10**9, is_exact=True)
     try:
         root = field.root(x)
     except UnfollowedError:

@@ -99,7 +99,7 @@ class _Run:
 
     def given(self, slopes: Any = None) -> list[Any]:
         """Return the arguments of the derivative, for a new run."""
-        RUN.begin(self.seed, MOST_OPERATIONS, slopes, has_roots=True)
+        RUN.begin(self.seed, MOST_OPERATIONS, slopes, is_exact=True)
         arguments = Arguments(self.sizes, random.Random(self.seed))
         return [*map(arguments.of, self.kinds)]
 

@@ -52,9 +52,10 @@ class Run(threading.local):
         arguments and its value. Otherwise None.
     modulus
         Numbers are from 0 to it.
-    has_roots
-        Whether square roots are those of the field, and no random function, and no sum or product
-        has an infinite term. Half of the numbers have no root.
+    is_exact
+        Whether square roots are those of the field, and no random function; half of the numbers
+        have none. Nor is anything else followed that has other properties here than for floats:
+        sums and products of infinite numbers, and functions of whole arrays that are random.
     """
 
     def __init__(self) -> None:
@@ -62,10 +63,10 @@ class Run(threading.local):
         self.end()
 
     def begin(
-        self, seed: int, most: int, slopes: Slopes | None = None, has_roots: bool = False
+        self, seed: int, most: int, slopes: Slopes | None = None, is_exact: bool = False
     ) -> None:
         """Begin a run, with the most operations that it may take."""
-        self.seed, self.spent, self._most, self.has_roots = seed, 0, most, has_roots
+        self.seed, self.spent, self._most, self.is_exact = seed, 0, most, is_exact
         self._use(slopes)
 
     def end(self) -> None:
@@ -343,7 +344,7 @@ def unknown(name: str, *args: Any) -> Number:
 
 def _refuse_infinite(*given: Number) -> None:
     """Refuse to compute with an infinite constant, which no number of the field stands for."""
-    for one in given if RUN.has_roots else ():
+    for one in given if RUN.is_exact else ():
         if one.known is not None and not math.isfinite(one.known):
             raise UnfollowedError("a number that is infinite, or none")
 
@@ -367,7 +368,7 @@ def root(given: Any) -> Number:
     """Return the square root of a number."""
     if not given:
         return ZERO
-    if not RUN.has_roots or number(given).rest:
+    if not RUN.is_exact or number(given).rest:
         return unknown("sqrt", given)
     value = number(given).value
     found = pow(value, (PRIME + 1) // 4, PRIME)

@@ -152,7 +152,7 @@ _RUNTIME = [
     (buffer.new_tape, new_tape),
     (buffer.inherit, inherit),
     (growth.allowed_size, size_for),
-    (extremes.flat_view, lambda x: x.reshape(-1)),
+    (extremes.flat_view, lambda x: x.reshape(-1, order="A")),  # a view in both orders
     (call_eager, _eager_call),
     (stop_gradient, per_element("stop_gradient", 1)),
     # what distinguishes a 0 from what nothing uses
