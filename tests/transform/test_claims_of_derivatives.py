@@ -20,7 +20,7 @@ from tapegrad.transform.equivalence.meanings import defined
 from tapegrad.transform.equivalence.slopes import slope
 from tapegrad.transform.errors import UnconfirmedWarning
 from tapegrad.transform.generated import parsed_functions
-from tests.transform.random_programs.interpret import types_only
+from tests.transform.compared_programs import additions, decays, products, what_is_compared
 
 pytestmark = pytest.mark.texts
 
@@ -91,27 +91,6 @@ def test_every_op_with_partials_has_a_slope():
 
 
 @tg.njit
-def decays(x, rates, n):
-    total = 0.0
-    y = np.zeros(x.size)
-    for k in range(n):
-        for i in range(x.size):
-            y[i] = np.exp(-rates[i] * x[i]) + 0.5 * y[i]
-        total += np.sum(y * x) / (1.0 + k)
-    for i in range(1, x.size):
-        if x[i] > x[i - 1]:
-            total += np.tanh(x[i]) * y[i - 1] ** 2
-    return total
-
-
-@tg.njit
-def products(x, rates, n):
-    a = np.outer(x, rates)
-    b = np.dot(a, a.T) + np.eye(x.size)
-    return np.sum(np.sqrt(b * b + 1.0)) + np.sum(x) * n
-
-
-@tg.njit
 def helper(x, factor=2.0):
     while x.size > 3:
         x = x[1:]
@@ -150,24 +129,8 @@ def lambda_of(f):
 
 
 def comparisons(transform, kinds, monkeypatch, folder):
-    """What is compared while modules are generated, with the results."""
-    found, texts = [], []
-    monkeypatch.setenv("TAPEGRAD_CACHE_DIR", str(folder))  # in which they are not yet
-
-    def define(functions, lookup):
-        texts.append((ast.unparse(ast.Module(functions, [])), lookup))
-        return defined(functions, lookup)
-
-    def check(module, *given):
-        found.append(((*texts[-1], *given), derivatives.check(module, *given)))
-        return found[-1][1]
-
-    monkeypatch.setattr(generation, "defined", define)
-    monkeypatch.setattr(generation, "check", check)
-    with types_only():
-        transform.source(kinds)
-    monkeypatch.undo()
-    return found
+    """What is compared with the source while modules are generated, with the results."""
+    return what_is_compared(transform, kinds, "check", monkeypatch, folder)
 
 
 @pytest.mark.parametrize("function", [decays, products, writes])
@@ -185,15 +148,6 @@ def test_cotangents_of_several_results(monkeypatch, tmp_path):
     ((_, result),) = comparisons(pullback, (*KINDS, VECTOR, FLOAT), monkeypatch, tmp_path)
     assert (result.difference, result.reason) == ("", "")
     assert result.runs >= 2
-
-
-def additions(tree):
-    """Yield blocks with the places of statements that add to something in them."""
-    for node in ast.walk(tree):
-        for block in (getattr(node, name, None) for name in ("body", "orelse")):
-            for place, statement in enumerate(block if isinstance(block, list) else ()):
-                if isinstance(statement, ast.AugAssign):
-                    yield block, place
 
 
 @pytest.mark.parametrize("function", [decays, products])

@@ -18,6 +18,7 @@ from tapegrad.transform.errors import SlowerCodeWarning
 from tapegrad.transform.frontend.source import MISSING
 from tapegrad.transform.generated import parsed_functions
 from tapegrad.transform.optimize import passes
+from tests.transform.compared_programs import additions, decays, products, what_is_compared
 from tests.transform.random_programs.interpret import types_only
 
 pytestmark = pytest.mark.texts
@@ -334,50 +335,13 @@ def test_nothing_outside_is_changed(capsys):
 # -- generated modules -----------------------------------------------------------------------
 
 
-@tg.njit
-def decays(x, rates, n):
-    total = 0.0
-    y = np.zeros(x.size)
-    for k in range(n):
-        for i in range(x.size):
-            y[i] = np.exp(-rates[i] * x[i]) + 0.5 * y[i]
-        total += np.sum(y * x) / (1.0 + k)
-    for i in range(1, x.size):
-        if x[i] > x[i - 1]:
-            total += np.tanh(x[i]) * y[i - 1] ** 2
-    return total
-
-
-@tg.njit
-def products(x, rates, n):
-    a = np.outer(x, rates)
-    b = np.dot(a, a.T) + np.eye(x.size)
-    return np.sum(np.sqrt(b * b + 1.0)) + np.sum(x) * n
-
-
 KINDS = (VECTOR, VECTOR, INT)
 
 
 def module_of(transform, monkeypatch, folder):
     """Generate the module of a transform; return what was compared, and the result."""
-    found = []
-    monkeypatch.setenv("TAPEGRAD_CACHE_DIR", str(folder))  # in which it is not yet
-
-    texts = []
-
-    def define(functions, lookup):
-        texts.append((ast.unparse(ast.Module(functions, [])), lookup))
-        return defined(functions, lookup)
-
-    def compare(module, *given):
-        found.append(((*texts[-1], *given), comparison.compare(module, *given)))
-        return found[-1][1]
-
-    monkeypatch.setattr(generation, "defined", define)
-    monkeypatch.setattr(generation, "compare", compare)
-    with types_only(small_blocks=False):  # so that loops run in blocks, or not, by extents
-        transform.source(KINDS)
-    (last,) = found
+    # so that loops run in blocks, or not, by extents
+    (last,) = what_is_compared(transform, KINDS, "compare", monkeypatch, folder, small_blocks=False)
     return last
 
 
@@ -389,15 +353,6 @@ def test_faster_versions_are_equal(function, monkeypatch, tmp_path):
     assert found.runs >= 4
 
 
-def statements(tree):
-    """Yield blocks with the places of statements that add to something in them."""
-    for node in ast.walk(tree):
-        for block in (getattr(node, name, None) for name in ("body", "orelse")):
-            for place, statement in enumerate(block if isinstance(block, list) else ()):
-                if isinstance(statement, ast.AugAssign):
-                    yield block, place
-
-
 @pytest.mark.parametrize("function", [decays, products])
 def test_no_addition_is_superfluous(function, monkeypatch, tmp_path):
     """Without any of the additions of a faster version that every path reaches, it differs."""
@@ -405,7 +360,7 @@ def test_no_addition_is_superfluous(function, monkeypatch, tmp_path):
     tree = ast.parse(text)
     (entry,) = [f for f in tree.body if f.name == pairs[0][1]]
     missed, count = [], 0
-    for block, place in list(statements(entry)):
+    for block, place in list(additions(entry)):
         left_out, block[place] = block[place], ast.Pass()
         count += 1
         changed = parsed_functions(ast.unparse(ast.fix_missing_locations(tree)))
@@ -420,7 +375,7 @@ def lose_a_statement(function):
     """A pass with a defect: it removes the first addition to an array."""
     places = [
         (block, place)
-        for block, place in statements(function.tree)
+        for block, place in additions(function.tree)
         if isinstance(block[place].target, ast.Subscript)
     ]
     if not places or not function.name.endswith("gradient"):

@@ -25,8 +25,8 @@ from numba.np.numpy_support import as_dtype
 
 from tapegrad.kernels.dtypes import not_compiled
 
-# where NumPy's C API has the dtype of an array, and the byte order of that
 _Lower: Any = object  # stands for a class of numba's for lowering, before which a class is
+# where NumPy's C API has the dtype of an array, and the byte order of that
 _HEAD = object.__basicsize__
 _DTYPE, _ORDER = _HEAD + 40, _HEAD + 10
 _OTHER_ORDER = ord(">" if sys.byteorder == "little" else "<")

@@ -75,8 +75,10 @@ def compare(
         numba's types of the arguments of all of them.
     """
     extents = extents_in(module)
-    found = [_compared(module, *pair, kinds, Tries(kinds, extents)) for pair in pairs]
-    RUN.end()
+    try:
+        found = [_compared(module, *pair, kinds, Tries(kinds, extents)) for pair in pairs]
+    finally:
+        RUN.end()
     return next((c for c in found if c.difference), min(found, default=Comparison(0)))
 
 
