@@ -4,13 +4,11 @@ import ast
 
 import numpy as np
 
-import tapegrad as tg
 from tapegrad.transform import generation
 from tapegrad.transform.equivalence.meanings import defined
 from tests.transform.random_programs.interpret import types_only
 
 
-@tg.njit
 def decays(x, rates, n):
     total = 0.0
     y = np.zeros(x.size)
@@ -24,7 +22,6 @@ def decays(x, rates, n):
     return total
 
 
-@tg.njit
 def products(x, rates, n):
     a = np.outer(x, rates)
     b = np.dot(a, a.T) + np.eye(x.size)
@@ -43,7 +40,8 @@ def additions(tree):
 def what_is_compared(transform, kinds, function, monkeypatch, folder, **options):
     """Generate modules; return what a function of generation was given in each, and its result.
 
-    In place of the module, the text and what names refer to are given.
+    In place of the module, the text and what names refer to are given. The transform must be new:
+    what was generated once in a process is not generated again.
     """
     found, texts = [], []
     original = getattr(generation, function)

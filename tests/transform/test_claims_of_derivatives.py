@@ -97,7 +97,6 @@ def helper(x, factor=2.0):
     return factor * x * x[::-1]
 
 
-@tg.njit
 def writes(x, rates, n):
     x[1:] *= rates[0]
     z = helper(x) + helper(rates, factor=0.5)
@@ -105,7 +104,6 @@ def writes(x, rates, n):
     return np.sum(z) + w.real * np.abs(w) + np.exp(w).imag
 
 
-@tg.njit
 def pair(x, rates, n):
     return np.sin(x) * rates, np.sum(x) ** n
 
@@ -136,7 +134,7 @@ def comparisons(transform, kinds, monkeypatch, folder):
 @pytest.mark.parametrize("function", [decays, products, writes])
 @pytest.mark.parametrize(("transform", "added"), DERIVATIVES.values(), ids=DERIVATIVES)
 def test_derivatives_are_those_of_the_source(transform, added, function, monkeypatch, tmp_path):
-    found = comparisons(transform(function), (*KINDS, *added), monkeypatch, tmp_path)
+    found = comparisons(transform(tg.njit(function)), (*KINDS, *added), monkeypatch, tmp_path)
     assert found
     for _, result in found:
         assert result.difference == ""
@@ -144,7 +142,7 @@ def test_derivatives_are_those_of_the_source(transform, added, function, monkeyp
 
 
 def test_cotangents_of_several_results(monkeypatch, tmp_path):
-    pullback = derivatives_of.pullback(pair, (0, 1), 2, "gradients")
+    pullback = derivatives_of.pullback(tg.njit(pair), (0, 1), 2, "gradients")
     ((_, result),) = comparisons(pullback, (*KINDS, VECTOR, FLOAT), monkeypatch, tmp_path)
     assert (result.difference, result.reason) == ("", "")
     assert result.runs >= 2
@@ -153,7 +151,7 @@ def test_cotangents_of_several_results(monkeypatch, tmp_path):
 @pytest.mark.parametrize("function", [decays, products])
 def test_no_addition_can_be_left_out(function, monkeypatch, tmp_path):
     (((text, lookup, entry, *given), _),) = comparisons(
-        tg.grad(function, (0, 1)), KINDS, monkeypatch, tmp_path
+        tg.grad(tg.njit(function), (0, 1)), KINDS, monkeypatch, tmp_path
     )
     tree = ast.parse(text)
     (gradient,) = [f for f in tree.body if f.name == entry]
@@ -211,7 +209,6 @@ def test_a_right_derivative_that_is_not_confirmed_runs(monkeypatch, tmp_path):
     assert np.allclose(found, np.cos(x) * x)
 
 
-@tg.njit
 def rounded(x, rates, n):
     """Constants that are rounded if they are computed with floats."""
     s = np.mean(x) / 1.1 + np.sum(rates**0.3) / 3 + np.sum((x / 1.3) ** -1.7) / math.pi
@@ -220,12 +217,10 @@ def rounded(x, rates, n):
     return s / 1.7
 
 
-@tg.njit
 def roots(x, rates, n):
     return np.linalg.norm(x) / np.sqrt(2.0) + n * abs(x[0]) ** 1.5 % rates[0]
 
 
-@tg.njit
 def deviations(x, rates, n):
     return np.std(x) / np.sqrt(rates[0]) ** n
 
@@ -235,7 +230,9 @@ def test_constants_and_roots(function, monkeypatch, tmp_path):
     for name in ("gradient", "tangent", "tangent of the gradient"):
         transform, added = DERIVATIVES[name]
         kinds = (*KINDS, *added)
-        for _, result in comparisons(transform(function), kinds, monkeypatch, tmp_path / name):
+        for _, result in comparisons(
+            transform(tg.njit(function)), kinds, monkeypatch, tmp_path / name
+        ):
             assert result.difference == ""
             assert result.runs >= 1, result.reason
 

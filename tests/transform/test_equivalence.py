@@ -347,7 +347,9 @@ def module_of(transform, monkeypatch, folder):
 
 @pytest.mark.parametrize("function", [decays, products])
 def test_faster_versions_are_equal(function, monkeypatch, tmp_path):
-    (*_, pairs, _), found = module_of(tg.value_and_grad(function, (0, 1)), monkeypatch, tmp_path)
+    (*_, pairs, _), found = module_of(
+        tg.value_and_grad(tg.njit(function), (0, 1)), monkeypatch, tmp_path
+    )
     assert pairs
     assert found.difference == ""
     assert found.runs >= 4
@@ -356,7 +358,7 @@ def test_faster_versions_are_equal(function, monkeypatch, tmp_path):
 @pytest.mark.parametrize("function", [decays, products])
 def test_no_addition_is_superfluous(function, monkeypatch, tmp_path):
     """Without any of the additions of a faster version that every path reaches, it differs."""
-    (text, lookup, pairs, kinds), _ = module_of(tg.grad(function), monkeypatch, tmp_path)
+    (text, lookup, pairs, kinds), _ = module_of(tg.grad(tg.njit(function)), monkeypatch, tmp_path)
     tree = ast.parse(text)
     (entry,) = [f for f in tree.body if f.name == pairs[0][1]]
     missed, count = [], 0
