@@ -72,12 +72,11 @@ def check(
             reason = reason or f"{type(error).__name__}: {error}"
         else:
             if claim.has_value and own != value:
-                reason = reason or "the value differs"
-            elif left != right:
+                return Comparison(equal, f"the value of {entry} is not that of the function")
+            if left != right:
                 return Comparison(equal, f"{entry} is not the derivative of the function")
-            else:
-                equal += 1
-                tries.fitting.append(sizes)
+            equal += 1
+            tries.fitting.append(sizes)
         finally:
             tries.note(sizes, RUN.spent)
             RUN.end()

@@ -29,6 +29,7 @@ from tapegrad.transform.verifier.linear import PRIME
 _UNLIMITED = 1 << 62
 _WHOLE = 1 << 31  # numbers of a smaller size are whole ones
 _FACTOR = 0x9E3779B97F4A7C15  # spreads hashes; 2**64 divided by the golden ratio
+_SMALLEST = 1e-30  # smaller constants are limits for what counts as 0
 
 
 Slopes = Callable[[str, "list[Number]", "Number"], "Number"]
@@ -259,7 +260,10 @@ class Number:
 
 
 def _ordered(compare: Callable[[float, float], bool]) -> Callable[[Number, Any], Any]:
-    """Return a method that compares; the order is that of signed numbers, so random."""
+    """Return a method that compares; the order is that of signed numbers, so random.
+
+    Limits for what counts as 0 are compared as 0, so that other numbers are beyond them.
+    """
 
     def compared(self: Number, other: Any) -> Any:
         if isinstance(other, np.ndarray):
@@ -267,9 +271,16 @@ def _ordered(compare: Callable[[float, float], bool]) -> Callable[[Number, Any],
         other = number(other)
         if self.known is not None and other.known is not None:
             return compare(self.known, other.known)
-        return compare(_signed(self.value), _signed(other.value))
+        return compare(_place(self), _place(other))
 
     return compared
+
+
+def _place(given: Number) -> int:
+    """Return the place of a number in the order."""
+    if given.known is not None and abs(given.known) < _SMALLEST:
+        return 0
+    return _signed(given.value)
 
 
 for _name in ("lt", "le", "gt", "ge"):
@@ -365,17 +376,20 @@ def inverse(given: Number) -> Number:
 
 
 def root(given: Any) -> Number:
-    """Return the square root of a number."""
+    """Return the square root of a number: the positive one, if it is not complex."""
     if not given:
         return ZERO
-    if not RUN.is_exact or number(given).rest:
+    if number(given).rest:
         return unknown("sqrt", given)
+    if not RUN.is_exact:
+        return abs(unknown("sqrt", given))
     value = number(given).value
     found = pow(value, (PRIME + 1) // 4, PRIME)
     if (found * found - value) % PRIME:
         raise UnfollowedError("a root that the field does not have")
     # the slope: that of Newton's method for a root modulo the square of the prime
-    return Number((found + (value - found * found) * pow(2 * found, -1, PRIME)) % RUN.modulus)
+    slope = (value - found * found) * pow(2 * found, -1, PRIME)
+    return abs(Number((found + slope) % RUN.modulus))
 
 
 def power(base: Any, exponent: Any) -> Number:

@@ -241,8 +241,12 @@ def main():
     faulthandler.enable()
     warnings.simplefilter("ignore")
     try:
+        from tapegrad.transform.errors import SlowerCodeWarning, UnconfirmedWarning
+
         from .processes import results
 
+        for doubt in (SlowerCodeWarning, UnconfirmedWarning):
+            warnings.simplefilter("error", doubt)  # so that a program that is doubted has failed
         warm(programs=max(24, min(options.programs // 50, 240)))
         tally = Tally()
         end = time.monotonic() + options.seconds
