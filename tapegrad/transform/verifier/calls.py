@@ -98,7 +98,7 @@ class Calls(Reading):
         shadows: list[tuple[ast.expr, bool]] = []  # with whether it is read or cleared
         made: list[ast.expr] = []  # the cotangents of arrays that are results
         seeds: list[ast.expr] = []
-        needs = self.checked.needs.get(function, Needs())
+        needs = self.checked.calls.needs.get(function, Needs())
         for position, (param, argument) in enumerate(zip(summary.params, given, strict=False)):
             if position in needs.handed:
                 continue
@@ -198,7 +198,7 @@ class Calls(Reading):
                 not any(id(made) in heard for made in event.results),
             )
         )
-        if self.checked.has_forward(function):
+        if self.checked.calls.has_forward(function):
             for event in open_calls:
                 if event.function == forward and _agree(event.arguments, arguments):
                     return event

@@ -16,7 +16,6 @@ from tapegrad.transform.verifier.code import (
     names_in,
 )
 from tapegrad.transform.verifier.cotangents import Cotangents
-from tapegrad.transform.verifier.iteration_arrays import arrays_of_iterations
 from tapegrad.transform.verifier.memory import SHAPE, SHAPE_CALLS, Memory
 from tapegrad.transform.verifier.summary import Summary
 from tapegrad.transform.verifier.tape import (
@@ -74,8 +73,31 @@ class State:
         return State(dict(self.values), dict(self.contents))
 
 
+@dataclass
+class Place:
+    """Where a pass is.
+
+    Attributes
+    ----------
+    tape
+        What is on the tape.
+    loops
+        The loops of the forward code so far, by number.
+    path
+        The numbers of the enclosing ones.
+    frames, tapes
+        The enclosing loops, None for those of reverse code, and the tape in each.
+    """
+
+    tape: Tape = field(default_factory=Tape)
+    loops: dict[int, Turned] = field(default_factory=dict)
+    path: tuple[int, ...] = ()
+    frames: list[Turned | None] = field(default_factory=list)
+    tapes: list[Tape] = field(default_factory=list)
+
+
 class Numbering:
-    """The pass over one function, or over a forward function and its reverse.
+    """The numbers of the values of one function, or of a forward function and its reverse.
 
     Parameters
     ----------
@@ -85,28 +107,18 @@ class Numbering:
         The function.
     summaries
         The summaries of all functions of the module.
-    needs
-        The needs of the functions checked before.
     """
 
-    def __init__(
-        self,
-        forward: Code | None,
-        code: Code,
-        summaries: dict[str, Summary],
-        needs: dict[str, Needs],
-    ) -> None:
-        self.forward, self.code = forward, code
+    def __init__(self, forward: Code | None, code: Code, summaries: dict[str, Summary]) -> None:
+        self.code = code
         self.codes = [code] if forward is None else [forward, code]
-        self.summaries, self.needs = summaries, needs
+        self.summaries = summaries
         self.cotangents = Cotangents(self.codes, summaries)
         self.bars, self.suffix = self.cotangents.names, self.cotangents.suffix
         self.is_known = bool(self.bars)
         if not self.cotangents.is_known:
             raise code.wrong("its cotangents cannot be told from other names", code.body[0])
-        self.is_complete = True  # the needs of all functions that it calls are known
         self.memory = Memory(self.codes, summaries, self.cotangents)
-        self.of_iterations = arrays_of_iterations(self.codes, self.memory)
         self.numbers: dict[Any, int] = {}
         # parts of complex numbers and tuples: the position, the number of parts, and the whole
         self.parts: dict[int, tuple[int, int, int]] = {}
@@ -116,30 +128,15 @@ class Numbering:
         self.joins: dict[int, tuple[int, int | None, int | None]] = {}
         self.facts: dict[int, bool] = {}
         self.canon: dict[str, int] = {}
-        self.going: set[str] = set()  # names carried around forward loops
         self.readings: dict[str, dict[str, int]] = {}
         self.reading: dict[str, int] = {}
         # what reverse code has read of arrays before the forward code, by the name it computes
         self.awaited: dict[str, list[tuple[str, int, ast.stmt]]] = {}
-        self.loops: dict[int, Turned] = {}
-        self.by_index: dict[str, Turned] = {}
-        self.by_count: dict[int, Turned] = {}
-        self.turnings: dict[int, Turned] = {}  # the forward loop of each reverse loop
-        self.passed: set[tuple[int, bool]] = set()  # sides of branches that were taken
-        self.path: tuple[int, ...] = ()
-        self.frames: list[Turned | None] = []  # the enclosing loops ...
-        self.tapes: list[Tape] = []  # ... and the tape in each
-        self.calls: dict[str, list[tuple[tuple[int, ...], dict[str, int]]]] = {}
-        # calls of reverse functions that are not known to follow the call that they reverse: the
-        # function, its arguments, and the versions of arrays that it reads
-        self.early: list[tuple[str, tuple[int, ...], dict[str, int], ast.stmt]] = []
         self.read_classes: set[str] = set()
         self.in_reverse = False
         self.current: Code  # the function that is processed, and its names
         self.local: set[str]
         self.state = State({}, {})
-        self.tape = Tape()
-        self.has_tape = False
 
     # -- numbers ------------------------------------------------------------------------------
 
@@ -325,7 +322,3 @@ class Numbering:
                 if self.reading.get(of, version) != version:
                     what = f"elements of {of} are read before the forward code writes them"
                     raise self.wrong(what, node)
-
-    def block(self, body: list[ast.stmt]) -> bool:
-        """Process a block; return whether its end is reached."""
-        raise NotImplementedError

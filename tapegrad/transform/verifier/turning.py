@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 
 from tapegrad.transform.syntax import text_of
 from tapegrad.transform.verifier.code import (
@@ -15,19 +16,44 @@ from tapegrad.transform.verifier.code import (
     targets,
     walk,
 )
-from tapegrad.transform.verifier.keeping import Keeping
+from tapegrad.transform.verifier.iteration_arrays import arrays_of_iterations
 from tapegrad.transform.verifier.memory import added_to
-from tapegrad.transform.verifier.numbering import State, Turned
+from tapegrad.transform.verifier.numbering import Numbering, Place, State, Turned
 from tapegrad.transform.verifier.tape import (
     Item,
     Turns,
 )
 
 
-class Turning(Keeping):
-    """The part of the pass that processes loops."""
+class Turning:
+    """The loops.
 
-    # -- loops --------------------------------------------------------------------------------
+    Parameters
+    ----------
+    numbers
+        The numbers of values.
+    place
+        Where the pass is.
+    block
+        Processes a block; returns whether its end is reached.
+
+    Attributes
+    ----------
+    turnings
+        The forward loop of each reverse loop, by its id.
+    """
+
+    def __init__(
+        self, numbers: Numbering, place: Place, block: Callable[[list[ast.stmt]], bool]
+    ) -> None:
+        self.numbers, self.place, self.block = numbers, place, block
+        self.bars, self.memory = numbers.bars, numbers.memory
+        self.wrong = numbers.wrong
+        self.of_iterations = arrays_of_iterations(numbers.codes, numbers.memory)
+        self.going: set[str] = set()  # names carried around forward loops
+        self.by_index: dict[str, Turned] = {}
+        self.by_count: dict[int, Turned] = {}
+        self.turnings: dict[int, Turned] = {}
 
     def loop(self, node: ast.For | ast.While) -> None:
         if isinstance(node, ast.For) and (turned := self.turned(node)) is not None:
@@ -50,65 +76,65 @@ class Turning(Keeping):
     def forward_loop(self, node: ast.For | ast.While) -> None:
         names, classes = self.changed(node)
         frame = self.entered(node)
-        outer, outer_tape = self.state, self.tape
+        outer, outer_tape = self.numbers.state, self.place.tape
         before = dict(outer.values)
-        self.state = state = outer.copy()
+        self.numbers.state = state = outer.copy()
         for of in classes:
-            state.contents[of] = self.new()
+            state.contents[of] = self.numbers.new()
         for name in names:
             if name in self.bars:
                 continue
             if name in before:
-                state.values[name] = self.new()
+                state.values[name] = self.numbers.new()
                 if name not in self.going:
                     self.going.add(name)
-                    self.canon[name] = state.values[name]
+                    self.numbers.canon[name] = state.values[name]
             else:
                 state.values.pop(name, None)
         if frame.index is not None:
             state.values[frame.index] = frame.index_value
-            self.canon.setdefault(frame.index, frame.index_value)
+            self.numbers.canon.setdefault(frame.index, frame.index_value)
         if isinstance(node, ast.While):
-            self.value(node.test)
-        self.tape = outer_tape.inside([])
-        path, self.path = self.path, (*self.path, frame.number)
-        self.frames.append(frame)
-        self.tapes.append(self.tape)
-        facts = dict(self.facts)
+            self.numbers.value(node.test)
+        self.place.tape = outer_tape.inside([])
+        path, self.place.path = self.place.path, (*self.place.path, frame.number)
+        self.place.frames.append(frame)
+        self.place.tapes.append(self.place.tape)
+        facts = dict(self.numbers.facts)
         frame.known = frozenset(facts)
         reached = self.block(node.body)
-        ends = [*frame.left, dict(self.state.contents)] if reached else frame.left
+        ends = [*frame.left, dict(self.numbers.state.contents)] if reached else frame.left
         frame.final = {
             of: ends[0].get(of, -1)
             for of in self.of_iterations.get(id(node), ())
             if ends and len({end.get(of, -1) for end in ends}) == 1
         }
-        self.facts = facts
-        self.frames.pop()
-        self.tapes.pop()
-        self.path = path
-        if reached and self.tape.slots:
+        self.numbers.facts = facts
+        self.place.frames.pop()
+        self.place.tapes.pop()
+        self.place.path = path
+        if reached and self.place.tape.slots:
             raise self.wrong("numbers are written to the tape and not kept", node)
-        frame.items = tuple(self.tape.items)
+        frame.items = tuple(self.place.tape.items)
         self.count(node, frame, before)
         if frame.rows and frame.items:
             raise self.wrong("a loop keeps values in two ways", node)
-        self.tape = outer_tape
+        self.place.tape = outer_tape
         if frame.items:
             outer_tape.items.append(Turns(frame.number, frame.items))
             outer_tape.moved()
-        self.state = State(dict(before), dict(outer.contents))
+        self.numbers.state = State(dict(before), dict(outer.contents))
         for of in classes:
-            self.state.contents[of] = self.new()
+            self.numbers.state.contents[of] = self.numbers.new()
         for name in names:
             if name in before and name not in self.bars:
-                self.state.values[name] = self.new()
+                self.numbers.state.values[name] = self.numbers.new()
                 if name in frame.counted:
-                    self.canon[name] = self.state.values[name]
+                    self.numbers.canon[name] = self.numbers.state.values[name]
                     if frame.counted[name] == 1:
-                        self.by_count[self.state.values[name]] = frame
+                        self.by_count[self.numbers.state.values[name]] = frame
             else:
-                self.state.values.pop(name, None)
+                self.numbers.state.values.pop(name, None)
 
     def entered(self, node: ast.For | ast.While) -> Turned:
         """Return the record of a loop of the forward code, at its start."""
@@ -118,20 +144,22 @@ class Turning(Keeping):
         values = trips = None
         if bounds is not None:
             low, high, step = bounds
-            values = (self.value(low), self.value(high), self.value(step))
-            trips = self.value(trips_of(low, high, step))
+            values = (self.numbers.value(low), self.numbers.value(high), self.numbers.value(step))
+            trips = self.numbers.value(trips_of(low, high, step))
         elif isinstance(node, ast.For):
-            self.value(node.iter)
-        frame = Turned(len(self.loops), self.path, index, self.new(), bounds, values, trips)
+            self.numbers.value(node.iter)
+        frame = Turned(
+            len(self.place.loops), self.place.path, index, self.numbers.new(), bounds, values, trips
+        )
         frame.node = node
-        self.loops[frame.number] = frame
+        self.place.loops[frame.number] = frame
         if index is not None and index not in ("_", "turn"):
             self.by_index[index] = frame
         return frame
 
     def count(self, node: ast.For | ast.While, frame: Turned, before: dict[str, int]) -> None:
         """Find the variables that count the iterations."""
-        zero = self.value(ast.Constant(0))
+        zero = self.numbers.value(ast.Constant(0))
         body = {id(s) for s in node.body}
         for name in list(frame.counted):
             places = [s for s in walk(node.body) if name in targets(s)]
@@ -145,15 +173,19 @@ class Turning(Keeping):
 
     def leave(self, node: ast.Break) -> None:
         """Note what was done when a loop is left."""
-        if not self.frames or self.frames[-1] is None:
+        if not self.place.frames or self.place.frames[-1] is None:
             return
-        frame, tape = self.frames[-1], self.tapes[-1]
-        if self.tape.slots or tape.slots or (self.tape is not tape and self.tape.items):
+        frame, tape = self.place.frames[-1], self.place.tapes[-1]
+        if (
+            self.place.tape.slots
+            or tape.slots
+            or (self.place.tape is not tape and self.place.tape.items)
+        ):
             raise self.wrong("a loop is left where its values are half kept", node)
         counted = {name for name, count in frame.counted.items() if count == 1}
         frame.breaks.append((counted, tuple(tape.items)))
         if counted:  # otherwise the reverse loop does not have this iteration
-            frame.left.append(dict(self.state.contents))
+            frame.left.append(dict(self.numbers.state.contents))
 
     def turned(self, node: ast.For) -> Turned | None:
         """Return the forward loop that a loop reverses, None for a forward loop."""
@@ -168,12 +200,12 @@ class Turning(Keeping):
         if found is None and name == "_":
             bounds = bounds_of(node.iter)
             if bounds is not None:
-                found = self.by_count.get(self.value(bounds[1]))
+                found = self.by_count.get(self.numbers.value(bounds[1]))
         if found is None:
-            if name in ("_", "turn") and self.bars and self.cotangents.is_cotangent(node):
+            if name in ("_", "turn") and self.bars and self.numbers.cotangents.is_cotangent(node):
                 raise self.wrong("a loop that turns round none of the forward code", node)
             return None
-        if found.path != self.path:
+        if found.path != self.place.path:
             raise self.wrong("a loop stands in another one than that which it turns round", node)
         self.check_bounds(node, found)
         return found
@@ -192,7 +224,10 @@ class Turning(Keeping):
         if loop.bounds is None or loop.values is None:
             raise error
         low, high, step = loop.bounds
-        known = [self.value(one) == two for one, two in zip(loop.bounds, loop.values, strict=True)]
+        known = [
+            self.numbers.value(one) == two
+            for one, two in zip(loop.bounds, loop.values, strict=True)
+        ]
         shown = [text_of(part) for part in loop.bounds]
         if not (known[0] and known[2]):
             raise error
@@ -215,7 +250,7 @@ class Turning(Keeping):
             if text_of(last.left) == f"len(range({', '.join(shown)}))":
                 if not known[1] or loop.breaks:
                     raise error
-            elif self.by_count.get(self.value(last.left)) is not loop:
+            elif self.by_count.get(self.numbers.value(last.left)) is not loop:
                 raise error
             return
         if not known[1] or loop.breaks:
@@ -310,46 +345,46 @@ class Turning(Keeping):
         assert isinstance(node.target, ast.Name)
         self.turnings[id(node)] = loop
         names, classes = self.changed(node)
-        outer, outer_tape = self.state, self.tape
+        outer, outer_tape = self.numbers.state, self.place.tape
         items: list[Item] = []
         if loop.items:
             last = outer_tape.items.pop() if outer_tape.items else None
             if not isinstance(last, Turns) or last.loop != loop.number:
                 raise self.wrong("a loop does not take what its iterations kept", node)
             items = list(last.items)
-        self.state = outer.copy()
+        self.numbers.state = outer.copy()
         for name in names:
-            self.state.values.pop(name, None)
+            self.numbers.state.values.pop(name, None)
         for of in classes:
-            self.state.contents[of] = self.new()
-        self.state.contents.update(loop.final)
+            self.numbers.state.contents[of] = self.numbers.new()
+        self.numbers.state.contents.update(loop.final)
         body = node.body
         if loop.index is not None:
             if node.target.id == "turn":
                 body = body[1:]
             if node.target.id != "_":
-                self.state.values[loop.index] = loop.index_value
-        self.tape = outer_tape.inside(items)
-        path, self.path = self.path, (*self.path, loop.number)
-        self.frames.append(None)
-        self.tapes.append(self.tape)
-        facts = dict(self.facts)
+                self.numbers.state.values[loop.index] = loop.index_value
+        self.place.tape = outer_tape.inside(items)
+        path, self.place.path = self.place.path, (*self.place.path, loop.number)
+        self.place.frames.append(None)
+        self.place.tapes.append(self.place.tape)
+        facts = dict(self.numbers.facts)
         self.block(body)
-        self.facts = facts
-        self.frames.pop()
-        self.tapes.pop()
-        self.path = path
-        if self.tape.items or self.tape.slots:
+        self.numbers.facts = facts
+        self.place.frames.pop()
+        self.place.tapes.pop()
+        self.place.path = path
+        if self.place.tape.items or self.place.tape.slots:
             raise self.wrong("what an iteration kept is not taken", node)
-        self.tape = outer_tape
+        self.place.tape = outer_tape
         if loop.items:
             outer_tape.moved()
-        self.state = outer
+        self.numbers.state = outer
         for name in names:
             if name not in self.bars:
-                self.state.values.pop(name, None)
+                self.numbers.state.values.pop(name, None)
         for of in classes:
-            self.state.contents[of] = self.new()
+            self.numbers.state.contents[of] = self.numbers.new()
 
 
 def bounds_of(node: ast.expr) -> tuple[ast.expr, ast.expr, ast.expr] | None:

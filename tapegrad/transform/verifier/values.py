@@ -27,8 +27,10 @@ from tapegrad.transform.verifier.code import (
     walk,
 )
 from tapegrad.transform.verifier.cotangents import FORWARD, REVERSE, TANGENT, TAPE
+from tapegrad.transform.verifier.keeping import Keeping
 from tapegrad.transform.verifier.memory import results_of, shape_only
-from tapegrad.transform.verifier.numbering import Needs, State
+from tapegrad.transform.verifier.numbering import Needs, Numbering, Place, State
+from tapegrad.transform.verifier.reversed_calls import ReversedCalls
 from tapegrad.transform.verifier.summary import Summary
 from tapegrad.transform.verifier.tape import (
     Branch,
@@ -79,16 +81,53 @@ def verify_values(
         is_complete = True
         for forward, code in pairs:
             checked = Values(forward, code, summaries, needs)
-            if checked.is_known:
+            if checked.numbers.is_known:
                 needs[code.name] = checked.run()
                 compare(checked, differentiated)
-                is_complete = is_complete and checked.is_complete
+                is_complete = is_complete and checked.calls.is_complete
         if is_complete:
             return
 
 
-class Values(Turning):
-    """The pass over one function, or over a forward function and its reverse."""
+class Values:
+    """The pass over one function, or over a forward function and its reverse.
+
+    Parameters
+    ----------
+    forward
+        The forward function, None if the function holds both halves.
+    code
+        The function.
+    summaries
+        The summaries of all functions of the module.
+    needs
+        The needs of the functions checked before.
+
+    Attributes
+    ----------
+    passed
+        The sides of branches that were taken.
+    """
+
+    def __init__(
+        self,
+        forward: Code | None,
+        code: Code,
+        summaries: dict[str, Summary],
+        needs: dict[str, Needs],
+    ) -> None:
+        self.forward, self.code = forward, code
+        self.numbers = Numbering(forward, code, summaries)
+        self.codes, self.summaries = self.numbers.codes, summaries
+        self.bars, self.suffix = self.numbers.bars, self.numbers.suffix
+        self.cotangents, self.memory = self.numbers.cotangents, self.numbers.memory
+        self.wrong = self.numbers.wrong
+        self.place = Place()
+        self.calls = ReversedCalls(self.numbers, needs)
+        self.keeping = Keeping(self.numbers, self.calls, self.place)
+        self.turning = Turning(self.numbers, self.place, self.block)
+        self.turnings = self.turning.turnings
+        self.passed: set[tuple[int, bool]] = set()
 
     # -- functions ----------------------------------------------------------------------------
 
@@ -98,24 +137,26 @@ class Values(Turning):
         contents: dict[str, int] = {}
         handed: dict[str, int] = {}
         for code in self.codes:
-            self.current = code
-            self.local = code.locals
-            self.in_reverse = code is self.code and self.forward is not None
-            params = {n: self.number("param", n) for n in code.parameters if n not in self.bars}
+            self.numbers.current = code
+            self.numbers.local = code.locals
+            self.numbers.in_reverse = code is self.code and self.forward is not None
+            params = {
+                n: self.numbers.number("param", n) for n in code.parameters if n not in self.bars
+            }
             params.update(handed)
             for name in params:
-                self.canon.setdefault(name, params[name])
-            self.state = State(params, contents)
-            self.has_tape = code.parameters[-2:] == list(TAPE)
-            self.tape = Tape(items)
-            self.start = items if self.has_tape else []
-            self.is_given = self.has_tape
+                self.numbers.canon.setdefault(name, params[name])
+            self.numbers.state = State(params, contents)
+            self.keeping.has_tape = code.parameters[-2:] == list(TAPE)
+            self.place.tape = Tape(items)
+            self.start = items if self.keeping.has_tape else []
+            self.keeping.is_given = self.keeping.has_tape
             self.block(code.body)
-            if self.has_tape and not self.is_given:
+            if self.keeping.has_tape and not self.keeping.is_given:
                 raise code.wrong("the tape is not given back", code.body[-1])
-            items, contents = self.tape.items, self.state.contents
-            handed = {name: self.named(name) for name in self.handed()}
-        self.check_early()
+            items, contents = self.place.tape.items, self.numbers.state.contents
+            handed = {name: self.numbers.named(name) for name in self.handed()}
+        self.calls.check_early()
         if items:
             raise self.code.wrong("what was kept on the tape is left there", self.code.body[-1])
         return self._needs()
@@ -139,9 +180,9 @@ class Values(Turning):
         parameters = self.code.parameters
         found.handed = {parameters.index(n): place for n, place in self.handed().items()}
         for name in dict.fromkeys(self.code.parameters):
-            if name in self.memory.arrays and self.memory.of(name) in self.read_classes:
+            if name in self.memory.arrays and self.memory.of(name) in self.numbers.read_classes:
                 found.params.add(self.code.parameters.index(name))
-        unread = set[int]().union(*(self.unread(s) for s in walk(self.code.body)))
+        unread = set[int]().union(*(self.calls.unread(s) for s in walk(self.code.body)))
         named = {n.id for s in self.code.body for n in names_in(s) if id(n) not in unread}
         found.unread = {k for k, name in enumerate(self.code.parameters) if name not in named}
         if self.forward is not None:
@@ -149,7 +190,7 @@ class Values(Turning):
                 if isinstance(statement, ast.Return) and statement.value is not None:
                     for place, leaf in enumerate(results_of(statement.value)):
                         if isinstance(leaf, ast.Name) and leaf.id in self.memory.arrays:
-                            if self.memory.of(leaf.id) in self.read_classes:
+                            if self.memory.of(leaf.id) in self.numbers.read_classes:
                                 found.results.add(place)
         return found
 
@@ -161,10 +202,10 @@ class Values(Turning):
         if isinstance(node, ast.If):
             return self.branch(node)
         if isinstance(node, (ast.For, ast.While)):
-            self.loop(node)
+            self.turning.loop(node)
             return True
         if isinstance(node, ast.Break):
-            self.leave(node)
+            self.turning.leave(node)
             return False
         if isinstance(node, ast.Raise):
             return False
@@ -172,9 +213,9 @@ class Values(Turning):
             self.check_reads(node)
             return False
         self.check_cotangents(node)
-        self.note_call(node)
-        if self.is_of_tape(node):
-            self.tape_statement(node)
+        self.calls.note_call(node)
+        if self.keeping.is_of_tape(node):
+            self.keeping.tape_statement(node)
         elif isinstance(node, ast.Assign):
             self.assign(node)
         elif isinstance(node, ast.AugAssign):
@@ -185,12 +226,12 @@ class Values(Turning):
     def write(self, node: ast.stmt) -> None:
         """Assign new versions to arrays that are written."""
         for name in self.memory.written(node):
-            self.state.contents[self.memory.of(name)] = self.new()
-        self.note_contents(node)
+            self.numbers.state.contents[self.memory.of(name)] = self.numbers.new()
+        self.calls.note_contents(node)
 
     def assign(self, node: ast.Assign) -> None:
         found: list[tuple[str, int]] = []
-        self.reading = {}
+        self.numbers.reading = {}
         for target, value in paired(node.targets[0], node.value):
             if isinstance(target, ast.Subscript):
                 continue
@@ -198,25 +239,27 @@ class Values(Turning):
                 if target.id not in self.bars:
                     found.append((target.id, self.made(target.id, value)))
                 continue
-            whole = self.handle(value)
+            whole = self.numbers.handle(value)
             parts = leaves(target)
             flat = isinstance(target, ast.Tuple) and len(parts) == len(target.elts)
             for place, leaf in enumerate(parts):
                 if isinstance(leaf, ast.Name):
-                    found.append((leaf.id, part := self.number("leaf", whole, place)))
+                    found.append((leaf.id, part := self.numbers.number("leaf", whole, place)))
                     if flat:
-                        self.parts[part] = (place, len(parts), whole)
+                        self.numbers.parts[part] = (place, len(parts), whole)
         for name, number in found:
-            self.assigned(name, number)
+            self.numbers.assigned(name, number)
 
     def made(self, target: str, value: ast.expr) -> int:
         if target in self.memory.arrays:
-            is_joined = isinstance(value, ast.Tuple) and self.joined_tuple(value) is not None
+            is_joined = (
+                isinstance(value, ast.Tuple) and self.numbers.joined_tuple(value) is not None
+            )
             if is_joined or self.memory.shared(value):
-                return self.handle(value)
-            version = self.contents(self.memory.of(target))
-            return self.number("made", self.value(value), version)
-        return self.value(value)
+                return self.numbers.handle(value)
+            version = self.numbers.contents(self.memory.of(target))
+            return self.numbers.number("made", self.numbers.value(value), version)
+        return self.numbers.value(value)
 
     def add(self, node: ast.AugAssign) -> None:
         if not isinstance(node.target, ast.Name) or node.target.id in self.bars:
@@ -224,24 +267,26 @@ class Values(Turning):
         name = node.target.id
         if name in self.memory.arrays:
             return  # in place
-        value = self.number("add", type(node.op).__name__, self.named(name), self.value(node.value))
-        frame = self.frames[-1] if self.frames else None
+        value = self.numbers.number(
+            "add", type(node.op).__name__, self.numbers.named(name), self.numbers.value(node.value)
+        )
+        frame = self.place.frames[-1] if self.place.frames else None
         if frame is not None and text_of(node) == f"{name} += 1":
             frame.counted[name] = frame.counted.get(name, 0) + 1
-        self.state.values[name] = value
+        self.numbers.state.values[name] = value
 
     # -- reads of reverse code ----------------------------------------------------------------
 
     def check_reads(self, node: ast.AST) -> None:
         """Refuse names whose value differs from that in the forward code."""
-        free = shape_only(node) | self.unread(node)
+        free = shape_only(node) | self.calls.unread(node)
         for name in names_in(node):
-            if name.id in self.bars or name.id in TAPE or name.id not in self.local:
+            if name.id in self.bars or name.id in TAPE or name.id not in self.numbers.local:
                 continue
-            if name.id not in self.canon or id(name) in free:
+            if name.id not in self.numbers.canon or id(name) in free:
                 continue
-            current = self.resolved(self.state.values.get(name.id))
-            if current is None or current != self.resolved(self.canon[name.id]):
+            current = self.numbers.resolved(self.numbers.state.values.get(name.id))
+            if current is None or current != self.numbers.resolved(self.numbers.canon[name.id]):
                 raise self.wrong(f"{name.id} is not what it was in the forward code", node)
 
     def check_cotangents(self, node: ast.stmt) -> None:
@@ -259,22 +304,22 @@ class Values(Turning):
         read: list[ast.expr] = [value]
         if isinstance(value, ast.Call) and isinstance(node, ast.Expr):
             read = list(value.args)
-        self.reading = {}
+        self.numbers.reading = {}
         for part in read:
-            self.value(part)
-        current, self.reading = self.reading, {}
+            self.numbers.value(part)
+        current, self.numbers.reading = self.numbers.reading, {}
         stems = [
             n.id.removesuffix(self.suffix)
             for part in read
             for n in names_in(part)
             if n.id in self.bars
         ]
-        sources = [self.readings.get(stem, {}) for stem in stems]
+        sources = [self.numbers.readings.get(stem, {}) for stem in stems]
         for of, version in current.items():
             known = [found[of] for found in sources if of in found]
             if not known:  # or it is not reversed yet: the forward code may follow
                 for stem in stems:
-                    self.awaited.setdefault(stem, []).append((of, version, node))
+                    self.numbers.awaited.setdefault(stem, []).append((of, version, node))
             elif version not in known:
                 what = f"elements of {of} were written since the forward code read them"
                 raise self.wrong(what, node)
@@ -282,44 +327,44 @@ class Values(Turning):
     # -- branches -----------------------------------------------------------------------------
 
     def branch(self, node: ast.If) -> bool:
-        if self.is_of_tape(node.test):
-            self.make_room(node)
+        if self.keeping.is_of_tape(node.test):
+            self.keeping.make_room(node)
             return True
         if self.cotangents.is_cotangent(node):
             self.check_reads(node.test)
         tested = condition(node.test)
         if tested is None:
-            cond, positive = self.value(node.test), True
+            cond, positive = self.numbers.value(node.test), True
         else:
-            cond, positive = self.named(tested[0]), tested[1]
+            cond, positive = self.numbers.named(tested[0]), tested[1]
         sides = [(node.body, positive), (node.orelse, not positive)]
         if not positive:
             sides.reverse()
-        if cond in self.facts:  # tested before, so only one side is possible
-            body = next(body for body, side in sides if side == self.facts[cond])
+        if cond in self.numbers.facts:  # tested before, so only one side is possible
+            body = next(body for body, side in sides if side == self.numbers.facts[cond])
             self.passed.add((id(node), body is node.body))
             return self.block(body)
         self.passed |= {(id(node), True), (id(node), False)}
         item = self.popped_branch(node, cond)
-        outer, tape = self.state, self.tape
-        known = set(self.canon)
-        facts = dict(self.facts)
+        outer, tape = self.numbers.state, self.place.tape
+        known = set(self.numbers.canon)
+        facts = dict(self.numbers.facts)
         ends: list[tuple[State, Tape] | None] = []
         for place, (body, side) in enumerate(sides):
-            self.state = outer.copy()
-            self.facts = {**facts, cond: side}
+            self.numbers.state = outer.copy()
+            self.numbers.facts = {**facts, cond: side}
             items = [] if item is None else list((item.then, item.orelse)[place])
-            self.tape = tape.inside(items)
+            self.place.tape = tape.inside(items)
             if self.block(body):
-                if self.tape.slots:
+                if self.place.tape.slots:
                     raise self.wrong("numbers are written to the tape and not kept", node)
-                if item is not None and self.tape.items:
+                if item is not None and self.place.tape.items:
                     raise self.wrong("what was kept in the branch is not taken", node)
-                ends.append((self.state, self.tape))
+                ends.append((self.numbers.state, self.place.tape))
             else:
                 ends.append(None)
-        self.facts = facts
-        self.tape = tape
+        self.numbers.facts = facts
+        self.place.tape = tape
         if item is not None:
             tape.moved()
         one, two = ends
@@ -327,7 +372,7 @@ class Values(Turning):
             end = one or two
             if end is None:
                 return False
-            self.state = end[0]
+            self.numbers.state = end[0]
             kept = end[1].items
             if item is None and kept:
                 if _raises(sides[0 if one is None else 1][0]):
@@ -341,30 +386,32 @@ class Values(Turning):
         if item is None and (one[1].items or two[1].items):
             tape.items.append(Branch(cond, tuple(one[1].items), tuple(two[1].items)))
             tape.moved()
-        self.state = self.met(cond, one[0], two[0], known)
+        self.numbers.state = self.met(cond, one[0], two[0], known)
         return True
 
     def met(self, cond: int, one: State, two: State, known: set[str]) -> State:
         values = {}
         for name in one.values.keys() | two.values.keys():
-            values[name] = self.join(cond, one.values.get(name), two.values.get(name))
+            values[name] = self.numbers.join(cond, one.values.get(name), two.values.get(name))
             if name in one.values and name in two.values and name not in known:
-                self.canon[name] = values[name]
+                self.numbers.canon[name] = values[name]
         contents = {}
         for of in one.contents.keys() | two.contents.keys():
-            contents[of] = self.join(cond, one.contents.get(of, -1), two.contents.get(of, -1))
+            contents[of] = self.numbers.join(
+                cond, one.contents.get(of, -1), two.contents.get(of, -1)
+            )
         return State(values, contents)
 
     def popped_branch(self, node: ast.If, cond: int) -> Branch | None:
         """Return the item that the forward branch pushed, if this branch pops it."""
-        if not self.has_tape or not of_tape.pops([node], self.cotangents.is_reverse):
+        if not self.keeping.has_tape or not of_tape.pops([node], self.cotangents.is_reverse):
             return None
-        if not self.tape.items:
+        if not self.place.tape.items:
             return None
-        item = self.tape.items[-1]
+        item = self.place.tape.items[-1]
         if not isinstance(item, Branch) or item.condition != cond:
             return None
-        self.tape.items.pop()
+        self.place.tape.items.pop()
         return item
 
 
