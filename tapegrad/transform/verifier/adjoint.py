@@ -24,16 +24,24 @@ from tapegrad.transform.verifier.events import (
     Value,
     joined,
 )
-from tapegrad.transform.verifier.frames import go_ways
+from tapegrad.transform.verifier.frames import Choices, go_ways
 from tapegrad.transform.verifier.linear import ZERO, Map, product, total
 from tapegrad.transform.verifier.memory import added_to
-from tapegrad.transform.verifier.reading import SEED
+from tapegrad.transform.verifier.reading import SEED, Reading
 from tapegrad.transform.verifier.sources import Helper
 from tapegrad.transform.verifier.static import Static
+from tapegrad.transform.verifier.walk import Walk
 
 
-class Adjoint(Calls):
+class Adjoint(Walk):
     """The comparison on one path."""
+
+    def __init__(self, checked: Any, choices: Choices) -> None:
+        super().__init__(checked, choices)
+        self.reading = Reading(self)
+        self.calls = Calls(self, self.reading)
+        self.inputs: list[tuple[str, str]] = []
+        self.made_in_reverse: list[Memory] = []  # of cotangents that reverse code makes again
 
     # -- the whole function -------------------------------------------------------------------
 
@@ -41,7 +49,6 @@ class Adjoint(Calls):
         """Compare the cotangents of the arguments."""
         codes = self.checked.codes
         names = self.frame.names
-        self.made_in_reverse: list[Memory] = []  # of cotangents that reverse code makes again
         for code in codes:
             self.code = code
             for param in code.parameters:
@@ -50,14 +57,14 @@ class Adjoint(Calls):
                 if param not in self.bars:
                     names[param] = Handle(Memory()) if param in self.arrays else Number(param)
                 elif SEED.match(param):
-                    self.numbers[param] = self.maps.of("seed", param)
+                    self.reading.numbers[param] = self.maps.of("seed", param)
         for name in self.facts.outside:
             names[name] = Handle(Memory())
         results: list[str] = []
         for place, code in enumerate(codes):
             self.code = code
             for param in code.parameters:
-                stem = self.stem(param)
+                stem = self.reading.stem(param)
                 if stem and param not in names:
                     names[param] = Handle(Memory())
                     self.inputs.append((param, stem))
@@ -78,25 +85,25 @@ class Adjoint(Calls):
         seeds = [p for p in self.checked.codes[-1].parameters if SEED.match(p)]
         # otherwise some are integers
         if len(seeds) == len(numbers) and not is_combined:
-            self.are_seeded = True
-            self.seeds += [
+            self.reading.are_seeded = True
+            self.reading.seeds += [
                 (self.frame.names[n], self.maps.of("seed", p))
                 for n, p in zip(numbers, seeds, strict=True)
             ]
         for name in [*(n for n, _ in self.inputs), *results]:
-            stem = self.stem(name)
+            stem = self.reading.stem(name)
             handle, array = self.frame.get(name), self.frame.get(stem)
             if stem and isinstance(handle, Handle):
                 seed = self.maps.of("array", name)
-                self.contents.add(handle, seed)
+                self.reading.contents.add(handle, seed)
                 if isinstance(array, Handle):
-                    self.seeds.append((array, seed))
+                    self.reading.seeds.append((array, seed))
 
     def finish(self) -> None:
         names = self.frame.names
-        for seeded, seed in self.seeds:
-            self.expected.add(names[seeded] if isinstance(seeded, str) else seeded, seed)
-        self.expected.run(self.events)
+        for seeded, seed in self.reading.seeds:
+            self.reading.expected.add(names[seeded] if isinstance(seeded, str) else seeded, seed)
+        self.reading.expected.run(self.events)
         end = self.code.body[-1]
         # what the cotangents of results are afterwards does not matter
         params = {param for code in self.checked.codes for param in code.parameters}
@@ -104,34 +111,38 @@ class Adjoint(Calls):
         for node in self.returned:
             given += [n.id for n in names_in(node) if n.id in self.bars]
         for name in dict.fromkeys(given):
-            stem = self.stem(name)
+            stem = self.reading.stem(name)
             value = names.get(stem)
             if value is None or (isinstance(value, Number) and name in names):
                 continue
             if isinstance(value, Number):
-                found = self.number(name, end)
+                found = self.reading.number(name, end)
                 found = found.value if isinstance(found, Helper) else found
             else:
                 handle = names[name]
                 if not isinstance(handle, Handle) or value.event is not None:
                     continue
-                found = self.contents.read(handle)
-            if found != self.expected.get(value):
+                found = self.reading.contents.read(handle)
+            if found != self.reading.expected.get(value):
                 raise self.wrong(f"{name} is not what follows from the forward code", end)
 
     # -- statements ---------------------------------------------------------------------------
+
+    def note_call(self, event: Event, node: ast.expr, results: list[str]) -> None:
+        super().note_call(event, node, results)
+        self.calls.frames_of[event.number] = self.frame
 
     def cotangent(self, node: ast.stmt) -> None:
         value = getattr(node, "value", None)
         function = called(value) or ""
         if isinstance(value, ast.Call) and self.cotangents.is_forward(function):
             if self.is_forward:
-                self.forward_call(node, value, function)
+                self.calls.forward_call(node, value, function)
         elif self.is_forward:
             if isinstance(node, ast.Assign):
                 self.make_shadows(node)
         elif isinstance(value, ast.Call) and self.cotangents.is_reverse(function):
-            self.reverse_call(node, value, function)
+            self.calls.reverse_call(node, value, function)
         elif isinstance(node, ast.Expr):
             if isinstance(value, ast.Call):
                 self.added(node, value)
@@ -155,7 +166,7 @@ class Adjoint(Calls):
                 raise self.wrong("a store that no pass knows", node)
             if text_of(value) != "0.0":
                 raise self.wrong("a cotangent is overwritten by something else than zero", node)
-            self.contents.clear(handle)
+            self.reading.contents.clear(handle)
         elif isinstance(target, ast.Name):
             self.assign_together(node, [target], [value])
 
@@ -171,11 +182,11 @@ class Adjoint(Calls):
                 continue
             if isinstance(value, ast.Subscript) and is_in(value.value, {"tape"}):
                 continue
-            if self.stem(name):
-                numbers.append((name, self.gain(value, self.stem(name), node)))
+            if self.reading.stem(name):
+                numbers.append((name, self.reading.gain(value, self.reading.stem(name), node)))
             else:
                 self.help(node, [name], value)
-        self.numbers.update(numbers)
+        self.reading.numbers.update(numbers)
 
     def make_shadows(self, node: ast.Assign) -> None:
         """Process assignments that make arrays of cotangents, and of their arrays."""
@@ -217,7 +228,7 @@ class Adjoint(Calls):
 
     def shadow(self, name: str, value: ast.expr) -> Handle | None:
         """Return the array of cotangents that an expression evaluates to, None for a number."""
-        stem = self.stem(name)
+        stem = self.reading.stem(name)
         if not stem:
             return None
         if _is_zeros(value):
@@ -232,18 +243,18 @@ class Adjoint(Calls):
             if handle is None or not isinstance(places, ast.Subscript):
                 raise self.wrong("a store that no pass knows", node)
             handle = handle.view(self.step(places.slice))
-            self.numbers[names[0]] = self.contents.read(handle)
+            self.reading.numbers[names[0]] = self.reading.contents.read(handle)
             if text_of(clear) == "True":
-                self.contents.clear(handle)
+                self.reading.contents.clear(handle)
             return
-        found = self.sources(value)
-        if len(found) == 1 and self.sign(value) > 0 and not isinstance(found[0][2], Helper):
-            self.numbers.update(dict.fromkeys(names, found[0][2]))
+        found = self.reading.sources(value)
+        if len(found) == 1 and self.reading.sign(value) > 0 and not isinstance(found[0][2], Helper):
+            self.reading.numbers.update(dict.fromkeys(names, found[0][2]))
             return
         event: Event | None = None
         values: dict[int, Map] = {}
         for _, name, given, is_part in found:
-            made = self.frame.get(self.stem(name))
+            made = self.frame.get(self.reading.stem(name))
             if made is None or made.event is None or is_part or isinstance(given, Helper):
                 raise self.wrong(f"{name} is no cotangent of what an operation makes", node)
             if event is not None and event is not made.event:
@@ -256,7 +267,7 @@ class Adjoint(Calls):
         event.silent = {k for k, r in enumerate(event.results) if not self.has_cotangent(r)}
         together = [values.get(k, ZERO) for k in range(len(event.results))]
         helper = Helper(event, joined(self.maps, event, together))
-        self.numbers.update(dict.fromkeys(names, helper))
+        self.reading.numbers.update(dict.fromkeys(names, helper))
 
     def add_cotangent(self, node: ast.AugAssign) -> None:
         target, value = node.target, node.value
@@ -269,7 +280,9 @@ class Adjoint(Calls):
             handle = self.handle(target)
             if handle is None or not isinstance(base, ast.Name):
                 raise self.wrong("a store that no pass knows", node)
-            self.contents.add(handle, self.gain(value, self.stem(base.id), node))
+            self.reading.contents.add(
+                handle, self.reading.gain(value, self.reading.stem(base.id), node)
+            )
             return
         assert isinstance(target, ast.Name)
         name = target.id
@@ -277,19 +290,19 @@ class Adjoint(Calls):
             slope = name.removesuffix(self.suffix) + "_slope"
             if not isinstance(value, ast.Name) or value.id != slope:
                 raise self.wrong("a product that is no slope", node)
-            one, two = self.number(slope, node), self.number(name, node)
+            one, two = self.reading.number(slope, node), self.reading.number(name, node)
             assert not isinstance(one, Helper)
             assert not isinstance(two, Helper)
-            self.numbers[name] = product(one, two)
+            self.reading.numbers[name] = product(one, two)
             return
-        change = self.gain(value, self.stem(name), node)
+        change = self.reading.gain(value, self.reading.stem(name), node)
         known = self.frame.get(name)
         if isinstance(known, Handle):
-            self.contents.add(known, change)
+            self.reading.contents.add(known, change)
             return
-        before = self.number(name, node)
+        before = self.reading.number(name, node)
         assert not isinstance(before, Helper)
-        self.numbers[name] = total(before, change)
+        self.reading.numbers[name] = total(before, change)
 
     def has_cotangent(self, value: Value | None) -> bool:
         """Whether any name of a value has a cotangent."""
@@ -316,7 +329,9 @@ class Adjoint(Calls):
         if not module[1].startswith("add_"):
             others = [a for k, a in enumerate(call.args) if k != position]
             whole = ast.Call(call.func, others, [])
-        self.contents.add(handle, self.gain(whole, self.stem(first.id), node))
+        self.reading.contents.add(
+            handle, self.reading.gain(whole, self.reading.stem(first.id), node)
+        )
 
 
 def _is_zeros(value: ast.expr) -> bool:

@@ -16,31 +16,55 @@ from tapegrad.transform.verifier.events import (
     Operand,
     Value,
 )
+from tapegrad.transform.verifier.frames import Frame
 from tapegrad.transform.verifier.linear import ZERO
 from tapegrad.transform.verifier.numbering import Needs
 from tapegrad.transform.verifier.reading import SEED, Reading
 from tapegrad.transform.verifier.sources import Helper
+from tapegrad.transform.verifier.walk import Walk
 
 _PART = re.compile(r"_part_\d+$")
 _UNREAD = object()  # stands for an argument that a reverse function does not read
 
 
-class Calls(Reading):
-    """The part that processes calls."""
+class Calls:
+    """The calls of a walk.
+
+    Parameters
+    ----------
+    walk
+        The walk.
+    reading
+        The cotangents.
+
+    Attributes
+    ----------
+    reversed
+        The numbers of the calls that are reversed already.
+    frames_of
+        The frames in which calls are, by their numbers.
+    """
+
+    def __init__(self, walk: Walk, reading: Reading) -> None:
+        self.walk, self.reading = walk, reading
+        self.checked, self.bars, self.suffix = walk.checked, walk.bars, walk.suffix
+        self.wrong = walk.wrong
+        self.reversed: set[int] = set()
+        self.frames_of: dict[int, Frame] = {}
 
     def forward_call(self, node: ast.stmt, call: ast.Call, function: str) -> None:
         assert isinstance(node, ast.Assign)
         found = [n.id for n in leaves(node.targets[0]) if isinstance(n, ast.Name)]
         names = [n for n in found if n not in TAPE]
-        if self.frame.own.issuperset(names) and names:
+        if self.walk.frame.own.issuperset(names) and names:
             return
         summary = self.checked.summaries[function]
-        event = self.event(operands={})
-        self.note_call(event, call, [])
+        event = self.walk.event(operands={})
+        self.walk.note_call(event, call, [])
         event.function = function
         for node_read in names_in(call):
             read = node_read.id
-            value = self.frame.get(read)
+            value = self.walk.frame.get(read)
             if value is not None and read not in self.bars and read not in event.operands:
                 event.operands[read] = Operand(value, None)
         shadowed: dict[str, Handle | None] = {}
@@ -49,47 +73,43 @@ class Calls(Reading):
         written = {summary.classes[position] for position in summary.writes}
         for place, name in enumerate(found):
             if name in self.bars:
-                shadowed[self.stem(name)] = None
+                shadowed[self.reading.stem(name)] = None
                 kind = results[place] if len(results) == len(found) else None
                 for position, of in summary.classes.items():
                     given = call.args[position]
                     if of != kind or not isinstance(given, ast.Name):
                         continue
-                    if given.id in self.bars and self.choices.is_view():
-                        base = self.frame.get(given.id)
-                        array = self.frame.get(self.stem(given.id))
+                    if given.id in self.bars and self.walk.choices.is_view():
+                        base = self.walk.frame.get(given.id)
+                        array = self.walk.frame.get(self.reading.stem(given.id))
                         if isinstance(base, Handle) and isinstance(array, Handle):
                             step = ("result", event.number, place)
-                            self.frame.names[name] = base.view(step)
-                            shadowed[self.stem(name)] = array.view(step)
+                            self.walk.frame.names[name] = base.view(step)
+                            shadowed[self.reading.stem(name)] = array.view(step)
                             if kind not in written:
-                                unread.add(self.stem(name))
+                                unread.add(self.reading.stem(name))
                             break
                 else:
-                    self.frame.names[name] = Handle(Memory())
-                self.frame.own.add(name)
+                    self.walk.frame.names[name] = Handle(Memory())
+                self.walk.frame.own.add(name)
         for name in names:
             if name in self.bars:
                 continue
             view = shadowed.get(name)
             if view is not None:
-                self.frame.names[name] = view
+                self.walk.frame.names[name] = view
             else:
                 made = Handle(Memory()) if name in shadowed else None
                 if made is not None:
                     made.event, made.place = event, len(event.results)
                     event.results.append(made)
-                    self.frame.names[name] = made
+                    self.walk.frame.names[name] = made
                 else:
-                    self.frame.names[name] = self.made(name, event)
-            self.frame.own.add(name)
+                    self.walk.frame.names[name] = self.walk.made(name, event)
+            self.walk.frame.own.add(name)
         heard = [n for n in shadowed if n not in unread]
-        event.seeds = [self.frame.names[n] for n in heard if n in self.frame.names]
-        self.frames_of[event.number] = self.frame
-
-    def note_call(self, event: Event, node: ast.expr, results: list[str]) -> None:
-        super().note_call(event, node, results)
-        self.frames_of[event.number] = self.frame
+        event.seeds = [self.walk.frame.names[n] for n in heard if n in self.walk.frame.names]
+        self.frames_of[event.number] = self.walk.frame
 
     def reverse_call(self, node: ast.stmt, call: ast.Call, function: str) -> None:
         summary = self.checked.summaries[function]
@@ -119,26 +139,28 @@ class Calls(Reading):
             found_names = [n.id for n in leaves(node.targets[0]) if isinstance(n, ast.Name)]
             targets = [n for n in found_names if n not in TAPE]
         parts_of = [_PART.sub("", n) for n in targets]
-        stems = [self.stem(n.id) for bar in [*seeds, *made] for n in names_in(bar)]
-        seeded = [value for value in map(self.frame.get, filter(None, stems)) if value is not None]
+        stems = [self.reading.stem(n.id) for bar in [*seeds, *made] for n in names_in(bar)]
+        seeded = [
+            value for value in map(self.walk.frame.get, filter(None, stems)) if value is not None
+        ]
         arguments = tuple(
-            _UNREAD if place in needs.unread else self.identity(argument)
+            _UNREAD if place in needs.unread else self.walk.identity(argument)
             for place, argument in enumerate(primal)
         )
-        passed = {self.stem(bar.id) for bar, _ in shadows if isinstance(bar, ast.Name)}
+        passed = {self.reading.stem(bar.id) for bar, _ in shadows if isinstance(bar, ast.Name)}
         event = self.event_of(function, arguments, set(parts_of), seeded, passed)
         if event is None:
             raise self.wrong("the reverse of a call that the forward code does not make", node)
         self.reversed.add(event.number)
         shown = [(s.id, is_read) for s, is_read in shadows if isinstance(s, ast.Name)]
-        handles: list[Any] = [self.frame.get(n) for n, _ in shown]  # None without a value
-        arrays = [self.frame.get(self.stem(n)) for n, _ in shown]
+        handles: list[Any] = [self.walk.frame.get(n) for n, _ in shown]  # None without a value
+        arrays = [self.walk.frame.get(self.reading.stem(n)) for n, _ in shown]
         event.read = [is_read for _, is_read in shown]
         results = list(event.seeds)  # arrays of the result whose cotangents the callee keeps
         for value in results:
-            for name, other in self.frame.names.items():
-                if other is value and name + self.suffix in self.frame.names:
-                    handles.append(self.frame.names[name + self.suffix])
+            for name, other in self.walk.frame.names.items():
+                if other is value and name + self.suffix in self.walk.frame.names:
+                    handles.append(self.walk.frame.names[name + self.suffix])
                     arrays.append(value)
                     event.read.append(True)
                     break
@@ -146,23 +168,28 @@ class Calls(Reading):
         event.seeds = []
         maps = []
         for seed in seeds:
-            found = self.sources(seed)
+            found = self.reading.sources(seed)
             if not found:
                 maps.append(ZERO)
                 event.seeds.append(None)
                 continue
             change = found[0][2]
-            stem = self.stem(found[0][1])
-            if len(found) != 1 or self.sign(seed) != 1 or isinstance(change, Helper) or not stem:
+            stem = self.reading.stem(found[0][1])
+            if (
+                len(found) != 1
+                or self.reading.sign(seed) != 1
+                or isinstance(change, Helper)
+                or not stem
+            ):
                 raise self.wrong("a cotangent of a call that no pass knows", node)
             maps.append(change)
-            event.seeds.append(self.frame.get(stem))
+            event.seeds.append(self.walk.frame.get(stem))
         event.parts = parts_of
         for stem in event.parts:
             if stem not in event.operands:
                 raise self.wrong(f"{stem} is no argument of the call", node)
-        parts = self.contents.call(event, handles, maps)
-        self.numbers.update(zip(targets, parts, strict=True))
+        parts = self.reading.contents.call(event, handles, maps)
+        self.reading.numbers.update(zip(targets, parts, strict=True))
 
     def event_of(
         self,
@@ -180,15 +207,15 @@ class Calls(Reading):
         cotangents: a reverse function may read nothing. The function may be called by a different
         name.
         """
-        names = self.frame.names
+        names = self.walk.frame.names
         heard = {id(value) for n, value in names.items() if n + self.suffix in names}
         forward = REVERSE.sub(r"_forward\1", function)
         open_calls = [
             event
-            for event in reversed(self.events)
+            for event in reversed(self.walk.events)
             if event.function
             and event.number not in self.reversed
-            and self.frames_of.get(event.number) is self.frame
+            and self.frames_of.get(event.number) is self.walk.frame
         ]
         open_calls.sort(
             key=lambda event: (
@@ -206,13 +233,13 @@ class Calls(Reading):
         plain = [
             event
             for event in open_calls
-            if not self.cotangents.is_forward(event.function) and not event.joined
+            if not self.walk.cotangents.is_forward(event.function) and not event.joined
         ]
         own = REVERSE.sub("", function)
         named = [event for event in plain if event.function == own]
         for event in [*named, *plain]:
             if _is_given(event, own, arguments):
-                self.facts.differentiated.add(event.function)
+                self.walk.facts.differentiated.add(event.function)
                 return event
         return None
 

@@ -10,7 +10,18 @@ from tapegrad.transform.verifier.frames import Choices, Frame
 
 
 class Outcomes:
-    """The part of a walk that knows which values are equal and which are true."""
+    """Which values are equal on a path, and which are true.
+
+    Parameters
+    ----------
+    choices
+        The random choices.
+
+    Attributes
+    ----------
+    frame
+        The current names.
+    """
 
     def __init__(self, choices: Choices) -> None:
         self.choices = choices
@@ -36,6 +47,10 @@ class Outcomes:
             parts.append(node.attr)
         whole = tuple(parts)
         return self.keys.setdefault(whole, len(self.keys))
+
+    def fresh(self) -> Hashable:
+        """Return a key that is equal to no other one."""
+        return self.keys.setdefault(("fresh", len(self.keys)), len(self.keys))
 
     def side(self, node: ast.AST) -> bool:
         self.choices.follow(node)

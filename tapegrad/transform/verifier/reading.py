@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import Any
 
 from tapegrad.transform.syntax import text_of
 from tapegrad.transform.verifier.events import Event, Expected, Value
-from tapegrad.transform.verifier.frames import Choices
 from tapegrad.transform.verifier.linear import ONE, ZERO, Map, negative, product, total
 from tapegrad.transform.verifier.sources import Helper, Sources
+from tapegrad.transform.verifier.walk import Walk
 
 SEED = re.compile(r"g_seed\d*_\d+$")
 
 
 class Reading(Sources):
-    """The part that knows the cotangents at each point."""
+    """The cotangents at each point, and those that follow from the forward code.
 
-    def __init__(self, checked: Any, choices: Choices) -> None:
-        super().__init__(checked, choices)
+    Parameters
+    ----------
+    walk
+        The walk.
+    """
+
+    def __init__(self, walk: Walk) -> None:
+        super().__init__(walk)
         self.expected = Expected(self.maps)
         self.seeds: list[tuple[Value | str, Map]] = []
         self.are_seeded = False  # otherwise seeds belong to the names that they are first added to
-        self.returned: list[ast.expr] = []
-        self.reversed: set[int] = set()
-        self.frames_of: dict[int, Any] = {}
-        self.inputs: list[tuple[str, str]] = []
         self.slopes = {n for n in self.bars if n.endswith("_slope")}
         self.scales = {n.removesuffix("_slope") + self.suffix for n in self.slopes}
 
@@ -70,7 +71,7 @@ class Reading(Sources):
         events = []
         values: list[tuple[int, Map]] = []
         for _, name, value, is_part in found:
-            made = self.frame.get(self.stem(name))
+            made = self.walk.frame.get(self.stem(name))
             if made is None or made.event is None or is_part or isinstance(value, Helper):
                 raise self.wrong(f"{name} is no cotangent of what an operation makes", statement)
             events.append(made.event)
@@ -84,7 +85,7 @@ class Reading(Sources):
         if text in ("0.0", "-0.0", "0j"):
             return ZERO
         if text == "1.0":
-            if self.frame.outer is not None:
+            if self.walk.frame.outer is not None:
                 return ONE  # the start of the slope of a recurrence
             self.seeds.append((target, ONE))
             return ONE

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ast
-from typing import Any
 
 from tapegrad.transform.verifier.code import called, module_call
 from tapegrad.transform.verifier.events import Contents, Event, Handle
-from tapegrad.transform.verifier.frames import Choices
 from tapegrad.transform.verifier.linear import Map
 from tapegrad.transform.verifier.memory import SHAPE, SHAPE_CALLS
 from tapegrad.transform.verifier.walk import Walk
@@ -28,11 +26,13 @@ Source = tuple[
 ]  # an expression, its name, its value, and whether it is a part
 
 
-class Sources(Walk):
-    """The part that knows the cotangents or tangents at each point."""
+class Sources:
+    """The cotangents or tangents at each point of a walk."""
 
-    def __init__(self, checked: Any, choices: Choices) -> None:
-        super().__init__(checked, choices)
+    def __init__(self, walk: Walk) -> None:
+        self.walk = walk
+        self.bars, self.suffix, self.facts = walk.bars, walk.suffix, walk.facts
+        self.maps, self.wrong = walk.maps, walk.wrong
         self.numbers: dict[str, Map | Helper] = {}
         self.contents = Contents(self.maps)
 
@@ -80,11 +80,11 @@ class Sources(Walk):
         name = inner.id
         if name not in self.bars:
             return None
-        handle = self.frame.get(name)
+        handle = self.walk.frame.get(name)
         if isinstance(handle, Handle):
             while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 node = node.func.value
-            shown = self.handle(node)
+            shown = self.walk.handle(node)
             if shown is None:
                 return (node, name, self.contents.read(handle), False)
             return (node, name, self.contents.read(shown), not isinstance(node, ast.Name))

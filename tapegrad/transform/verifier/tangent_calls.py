@@ -18,61 +18,69 @@ from tapegrad.transform.verifier.code import (
 from tapegrad.transform.verifier.cotangents import FORWARD, TANGENT
 from tapegrad.transform.verifier.events import Event, Handle, Memory, Operand, changed
 from tapegrad.transform.verifier.forward_names import TangentCode
-from tapegrad.transform.verifier.frames import Choices
 from tapegrad.transform.verifier.linear import ZERO, Map, total
 from tapegrad.transform.verifier.memory import results_of
 from tapegrad.transform.verifier.sources import Helper, Source
 from tapegrad.transform.verifier.summary import Summary
+from tapegrad.transform.verifier.tangent_reading import TangentReading
 from tapegrad.transform.verifier.tangent_stores import TangentStores
+from tapegrad.transform.verifier.walk import Walk
 
 
-class TangentCalls(TangentStores):
-    """The part that processes calls.
+class TangentCalls:
+    """The calls of a walk.
 
     Parameters
     ----------
-    checked
-        The function.
-    choices
-        The random choices.
+    walk
+        The walk.
+    reading
+        The tangents.
+    stores
+        The stores.
     others
         All functions of forward mode, by name.
     """
 
     def __init__(
-        self, checked: TangentCode, choices: Choices, others: dict[str, TangentCode]
+        self,
+        walk: Walk,
+        reading: TangentReading,
+        stores: TangentStores,
+        others: dict[str, TangentCode],
     ) -> None:
-        super().__init__(checked, choices)
-        self.others = others
+        self.walk, self.reading, self.stores, self.others = walk, reading, stores, others
+        self.checked, self.bars, self.suffix = walk.checked, walk.bars, walk.suffix
+        self.wrong = walk.wrong
 
     def several(self, node: ast.Assign, target: ast.Tuple, call: ast.Call) -> None:
         """Process the computation of the tangents of several results."""
         if module_call(call) in TANGENT_PUSHES | POPS:
-            self.keep_tangent(node, target, call)
+            self.stores.keep_tangent(node, target, call)
             return
         for leaf in leaves(target):
             assert isinstance(leaf, ast.Name)
             if leaf.id not in self.bars:
                 raise self.wrong(f"{leaf.id} is assigned where its tangent is", node)
-            value = self.frame.get(self.stem(leaf.id))
+            value = self.walk.frame.get(self.reading.stem(leaf.id))
             if value is not None and value.event is not None and leaf.id not in self.checked.reads:
                 value.event.silent.add(value.place)  # an integer
-            self.take(leaf.id, self.gain(call, self.stem(leaf.id), node), node)
+            self.take(leaf.id, self.reading.gain(call, self.reading.stem(leaf.id), node), node)
 
     def take(self, name: str, found: Map, node: ast.AST) -> None:
         """Assign the tangent of a result to a name."""
-        value = self.frame.get(self.stem(name))
+        value = self.walk.frame.get(self.reading.stem(name))
         if isinstance(value, Handle):
             handle = Handle(Memory())
-            self.contents.add(handle, found)
-            self.set_value(name, handle)
-            self.pair(value, handle, name, node)
+            self.reading.contents.add(handle, found)
+            self.reading.set_value(name, handle)
+            self.reading.pair(value, handle, name, node)
         else:
-            self.set_number(name, found, value)
+            self.reading.set_number(name, found, value)
 
     def call(self, node: ast.Assign, target: ast.Tuple, call: ast.Call) -> None:
         """Process a call that returns a value with its tangent."""
-        self.check_stores(node)  # the call may read them, possibly through the tape
+        self.stores.check_stores(node)  # the call may read them, possibly through the tape
         function = called(call) or ""
         other = self.others.get(function)
         if other is None:
@@ -80,40 +88,42 @@ class TangentCalls(TangentStores):
         else:
             count = len(other.own)
         own, dots = call.args[:count], call.args[count:]
-        event = self.event(operands={})
-        reads = self.readings[event.number] = {}
+        event = self.walk.event(operands={})
+        reads = self.reading.readings[event.number] = {}
         for argument in own:
-            reads.update(self.read(argument))
+            reads.update(self.reading.read(argument))
         for name, (read, _) in reads.items():
             event.operands[name] = Operand(read, None if name + self.suffix in self.bars else -1)
         if other is not None:
             self.check_arguments(node, other, own, dots)
             self.check_results(node, other, target)
-        given = [source for dot in dots for source in self.sources(dot)]
+        given = [source for dot in dots for source in self.reading.sources(dot)]
         summary = self.checked.summaries.get(function)
         shown = {} if summary is None else self.shown_by(summary, own, event, target)
         for leaf in leaves(target.elts[0]):
             assert isinstance(leaf, ast.Name)
             view = shown.get(leaf.id)
-            self.set_value(leaf.id, self.made(leaf.id, event) if view is None else view[0])
+            self.reading.set_value(
+                leaf.id, self.walk.made(leaf.id, event) if view is None else view[0]
+            )
         made: list[tuple[str, Map]] = []
         event.silent = set(range(len(event.results)))
         is_forward = bool(FORWARD.search(TANGENT.sub("", function)))
         for place, leaf in enumerate(leaves(target.elts[1])):
             assert isinstance(leaf, ast.Name)
-            stem = self.stem(leaf.id)
+            stem = self.reading.stem(leaf.id)
             view = shown.get(stem)
-            value = self.frame.get(stem)
+            value = self.walk.frame.get(stem)
             if view is not None:
-                self.set_value(leaf.id, view[1])
-                self.pair(*view, leaf.id, node)
+                self.reading.set_value(leaf.id, view[1])
+                self.reading.pair(*view, leaf.id, node)
             elif value is None or value.event is not event:
                 raise self.wrong(f"{leaf.id} is the tangent of no result of the call", node)
             else:
                 event.silent.remove(value.place)
                 made.append((leaf.id, self.passed(event, value.place, given, node)))
                 if is_forward and (other is None or other.is_kept(place)):
-                    self.kept.add(leaf.id)
+                    self.stores.kept.add(leaf.id)
         if summary is not None:
             self.change(node, event, summary, own, given)
         for name, found in made:
@@ -124,7 +134,7 @@ class TangentCalls(TangentStores):
         found = ZERO
         for _, name, value, _ in given:
             assert not isinstance(value, Helper)
-            found = total(found, self.through(event, place, name, value, 0, node))
+            found = total(found, self.reading.through(event, place, name, value, 0, node))
         return found
 
     def makes_tangents(self, node: ast.expr) -> bool:
@@ -144,11 +154,11 @@ class TangentCalls(TangentStores):
             for place in path[1:]:
                 items = part.elts if isinstance(part, ast.Tuple) else getattr(part, "args", [])
                 part = items[place]
-            if self.is_zero(dot):
+            if self.reading.is_zero(dot):
                 continue
             if not isinstance(dot, ast.Name) or not isinstance(part, ast.Name):
                 raise self.wrong("it gets what is no tangent", node)
-            if self.stem(dot.id) != part.id:
+            if self.reading.stem(dot.id) != part.id:
                 raise self.wrong(f"it gets {dot.id} for the tangent of {part.id}", node)
 
     def check_results(self, node: ast.AST, other: TangentCode, target: ast.Tuple) -> None:
@@ -162,7 +172,7 @@ class TangentCalls(TangentStores):
         for name, dot in zip(dots, given, strict=True):
             if not isinstance(dot, ast.Name) or len(parts) != len(names):
                 continue
-            place = names.index(self.stem(name)) if self.stem(name) in names else -1
+            place = names.index(self.reading.stem(name)) if self.reading.stem(name) in names else -1
             if place < 0 or parts[place] + other.suffix != dot.id:
                 raise self.wrong(f"{name} is the tangent of another result", node)
 
@@ -177,7 +187,7 @@ class TangentCalls(TangentStores):
             for position, of in summary.classes.items():
                 if of != kind or position >= len(own):
                     continue
-                array = self.handle(own[position])
+                array = self.walk.handle(own[position])
                 dot = self.tangent_of(own[position])
                 if array is not None and dot is not None and isinstance(leaf, ast.Name):
                     step = ("result", event.number, place)
@@ -186,7 +196,7 @@ class TangentCalls(TangentStores):
         return found
 
     def tangent_of(self, node: ast.expr) -> Handle | None:
-        found = self.frame.get(node.id + self.suffix) if isinstance(node, ast.Name) else None
+        found = self.walk.frame.get(node.id + self.suffix) if isinstance(node, ast.Name) else None
         return found if isinstance(found, Handle) else None
 
     def change(
@@ -202,10 +212,13 @@ class TangentCalls(TangentStores):
         event.passed = []
         written = [n.id for k in summary.writes if k < len(own) for n in names_in(own[k])]
         for name in dict.fromkeys(written):
-            value, dot = self.frame.get(name), self.frame.get(name + self.suffix)
+            value, dot = (
+                self.walk.frame.get(name),
+                self.walk.frame.get(name + self.suffix),
+            )
             if not isinstance(value, Handle):
                 continue
-            self.versions[value.memory] = self.versions.get(value.memory, 0) + 1
+            self.reading.versions[value.memory] = self.reading.versions.get(value.memory, 0) + 1
             if isinstance(dot, Handle) and any(source[1] == name + self.suffix for source in given):
                 event.parts.append(name)
                 event.passed.append(value)
@@ -213,4 +226,4 @@ class TangentCalls(TangentStores):
             elif isinstance(dot, Handle) and name + self.suffix in self.checked.reads:
                 raise self.wrong(f"it writes {name} and not its tangent", node)
         for dot, found in changes:
-            self.contents.add(dot, found)
+            self.reading.contents.add(dot, found)

@@ -17,11 +17,10 @@ from tapegrad.transform.verifier.events import (
     Operand,
     Value,
 )
-from tapegrad.transform.verifier.forward_names import TangentCode
-from tapegrad.transform.verifier.frames import Choices
 from tapegrad.transform.verifier.linear import ZERO, Map, negative, product, total
 from tapegrad.transform.verifier.memory import shape_only
 from tapegrad.transform.verifier.sources import Helper, Source, Sources
+from tapegrad.transform.verifier.walk import Walk
 
 # functions that map zeros to zeros, with the arguments that have to be zero
 _LINEAR: dict[str, Callable[[list[ast.expr]], list[ast.expr]]] = {
@@ -38,10 +37,16 @@ _NUMBERS = ("float32", "float64", "complex64", "complex128", "complex", "float")
 
 
 class TangentReading(Sources):
-    """The part that knows the tangents at each point."""
+    """The tangents at each point, and those that follow from the function.
 
-    def __init__(self, checked: TangentCode, choices: Choices) -> None:
-        super().__init__(checked, choices)
+    Parameters
+    ----------
+    walk
+        The walk.
+    """
+
+    def __init__(self, walk: Walk) -> None:
+        super().__init__(walk)
         self.expected = ExpectedTangents(self.maps)
         self.of: dict[str, Value] = {}  # the values that tangents of numbers belong to
         self.helpers: dict[str, list[Source]] = {}
@@ -52,12 +57,8 @@ class TangentReading(Sources):
         self.versions: dict[Memory, int] = {}
         self.readings: dict[int, dict[str, tuple[Value, int]]] = {}
         self.given: list[tuple[str, Number, Map]] = []  # all tangents of numbers
-        self.stores: list[Event] = []  # stores whose tangents are not stored yet
-        self.wanted: dict[int, str] = {}  # stores that need a tangent, with the names of the arrays
-        self.kept: set[str] = set()  # tangents that forward code made and kept on the tape
-        self.tops: dict[str, Hashable] = {}  # positions on the tape, and how they were computed
         self.now: dict[str, Value] = {}  # values that the current statement assigns together
-        self.parts = checked.cotangents.parts  # names of parts of tangents, and what they belong to
+        self.parts = walk.cotangents.parts  # names of parts of tangents, and what they belong to
 
     def stem(self, name: str) -> str:
         """Return the name that a tangent belongs to; "" for other values."""
@@ -65,18 +66,21 @@ class TangentReading(Sources):
         return stem if stem != name and stem in self.facts.primal else ""
 
     def current(self, name: str) -> Value | None:
-        return self.now.get(name) or self.frame.get(name)
+        return self.now.get(name) or self.walk.frame.get(name)
 
     def number(self, name: str, node: ast.AST) -> Map | Helper:
         found = super().number(name, node)
-        if self.stem(name) and self.of[name] is not self.frame.get(self.stem(name)):
+        if self.stem(name) and self.of[name] is not self.walk.frame.get(self.stem(name)):
             raise self.wrong(f"{name} is read where it is the tangent of another value", node)
         return found
 
     def source(self, node: ast.expr) -> Source | None:
         found = super().source(node)
         if found is not None:
-            value, handle = self.frame.get(self.stem(found[1])), self.frame.get(found[1])
+            value, handle = (
+                self.walk.frame.get(self.stem(found[1])),
+                self.walk.frame.get(found[1]),
+            )
             if isinstance(value, Handle) and isinstance(handle, Handle):
                 self.pair(value, handle, found[1], node)
         return found
@@ -143,7 +147,7 @@ class TangentReading(Sources):
             return None
         if slope.id not in self.parts or dot.id not in self.bars:
             return None
-        if not same(value, self.frame.get(self.stem(slope.id))):
+        if not same(value, self.walk.frame.get(self.stem(slope.id))):
             raise self.wrong(f"{slope.id} is the slope of another value", node)
         one, two = self.number(slope.id, node), self.number(dot.id, node)
         assert not isinstance(one, Helper)
@@ -170,7 +174,7 @@ class TangentReading(Sources):
     ) -> Map:
         """Return the contribution of the tangent of an operand to that of a result."""
         stem = self.stem(name)
-        source = self.frame.get(stem)
+        source = self.walk.frame.get(stem)
         if value is None:
             raise self.wrong("a tangent of what has no value", statement)
         if same(value, source):
@@ -185,7 +189,7 @@ class TangentReading(Sources):
         self, event: Event, place: Hashable, name: str, given: Map, sign: int, node: ast.AST
     ) -> Map:
         stem = self.stem(name)
-        source = self.frame.get(stem)
+        source = self.walk.frame.get(stem)
         operand = event.operands.get(stem)
         if operand is None:
             known = self.readings.get(event.number, {}).get(stem)
@@ -215,7 +219,7 @@ class TangentReading(Sources):
             name = read.id
             if name in self.bars or name not in self.facts.primal or id(read) in free:
                 continue
-            value = self.frame.get(name)
+            value = self.walk.frame.get(name)
             if value is None or known.get(name) == (value, self.version(value)):
                 continue
             if not any(value is result for result in event.results):
@@ -224,12 +228,20 @@ class TangentReading(Sources):
             if self.version(value):
                 raise self.wrong(f"{name} was written since the operation", statement)
 
+    def read(self, node: ast.AST) -> dict[str, tuple[Value, int]]:
+        found = {}
+        for name in names_in(node):
+            value = self.walk.frame.get(name.id)
+            if value is not None:
+                found[name.id] = (value, self.version(value))
+        return found
+
     def version(self, value: Value) -> int:
         return self.versions.get(value.memory, 0) if isinstance(value, Handle) else 0
 
     def set_value(self, name: str, value: Value) -> None:
-        self.frame.names[name] = value
-        self.frame.own.add(name)
+        self.walk.frame.names[name] = value
+        self.walk.frame.own.add(name)
 
     def set_number(self, name: str, found: Map | Helper, value: Value | None) -> None:
         self.numbers[name] = found

@@ -12,16 +12,20 @@ that the operation read; each array has exactly one array of tangents, which it 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 
 from tapegrad.transform.syntax import text_of
 from tapegrad.transform.verifier.code import (
+    POPS,
+    PUSHES,
     Code,
+    module_call,
     names_in,
     paired,
 )
 from tapegrad.transform.verifier.cotangents import TANGENT
 from tapegrad.transform.verifier.events import (
+    Event,
     Handle,
     Memory,
     Number,
@@ -35,13 +39,33 @@ from tapegrad.transform.verifier.pushforward import check_pushforward
 from tapegrad.transform.verifier.sources import Helper
 from tapegrad.transform.verifier.summary import Summary
 from tapegrad.transform.verifier.tangent_calls import TangentCalls
-from tapegrad.transform.verifier.tangent_reading import same
+from tapegrad.transform.verifier.tangent_reading import TangentReading, same
+from tapegrad.transform.verifier.tangent_stores import TangentStores
+from tapegrad.transform.verifier.walk import Walk
 
 _ZEROS = ("zeros", "zeros_like")
 
 
-class Tangents(TangentCalls):
-    """The comparison on one path."""
+class Tangents(Walk):
+    """The comparison on one path.
+
+    Parameters
+    ----------
+    checked
+        The function.
+    choices
+        The random choices.
+    others
+        All functions of forward mode, by name.
+    """
+
+    def __init__(
+        self, checked: TangentCode, choices: Choices, others: dict[str, TangentCode]
+    ) -> None:
+        super().__init__(checked, choices)
+        self.reading = TangentReading(self)
+        self.stores = TangentStores(self, self.reading)
+        self.calls = TangentCalls(self, self.reading, self.stores, others)
 
     # -- the whole function -------------------------------------------------------------------
 
@@ -59,50 +83,57 @@ class Tangents(TangentCalls):
         self.finish()
 
     def value_of(self, name: str) -> Value:
-        return Handle(Memory()) if name in self.arrays else Number(self.fresh())
+        return Handle(Memory()) if name in self.arrays else Number(self.outcomes.fresh())
 
     def give(self, name: str, value: Value) -> None:
         """Register a part of the arguments that has a tangent."""
         seed = self.maps.of("seed", name)
         dot = name + self.suffix
-        self.expected.add(value, seed)
+        self.reading.expected.add(value, seed)
         if isinstance(value, Handle):
             handle = self.frame.names[dot] = Handle(Memory())
-            self.contents.add(handle, seed)
-            self.pair(value, handle, dot, self.code.body[0])
+            self.reading.contents.add(handle, seed)
+            self.reading.pair(value, handle, dot, self.code.body[0])
         else:
-            self.set_number(dot, seed, value)
+            self.reading.set_number(dot, seed, value)
 
     def finish(self) -> None:
         end = self.code.body[-1]
-        self.check_stores(end)
+        self.stores.check_stores(end)
         result, dots = self.checked.results()
         rest = iter(results_of(result))
         found: list[tuple[str, Map]] = []
         for dot in dots:
             if isinstance(dot, ast.Name) and dot.id in self.bars:
-                given = self.sources(dot)[0][2]
+                given = self.reading.sources(dot)[0][2]
                 assert not isinstance(given, Helper)
-                found += [*self.skipped(self.stem(dot.id), rest, end), (self.stem(dot.id), given)]
-            elif self.is_zero(dot):
+                found += [
+                    *self.skipped(self.reading.stem(dot.id), rest, end),
+                    (self.reading.stem(dot.id), given),
+                ]
+            elif self.reading.is_zero(dot):
                 zero = [n.id for n in names_in(dot) if n.id in self.facts.primal]
                 found += self.skipped(zero[0] if zero else "", rest, end)
             else:
                 raise self.wrong("it returns what is no tangent", end)
         found += [(leaf.id, ZERO) for leaf in rest if isinstance(leaf, ast.Name)]
-        self.expected.run(self.events)
+        self.reading.expected.run(self.events)
         for stem, given in found:
-            if self.expected.get(self.frame.get(stem)) != given:
+            if self.reading.expected.get(self.frame.get(stem)) != given:
                 raise self.wrong(f"the tangent of {stem} is not what follows from the code", end)
         self.check_all(end)
 
     def check_all(self, end: ast.stmt) -> None:
         """Compare all tangents that are read, including those reached only through the tape."""
-        wrong = [n for n, v, given in self.given if self.expected.numbers.get(v, ZERO) != given]
-        for array, shadow in self.shadows.items():
-            left = self.expected.contents.known.get(array, ZERO)
-            if left != self.contents.known.get(shadow, ZERO):
-                wrong.append(self.names[array])
+        wrong = [
+            n
+            for n, v, given in self.reading.given
+            if self.reading.expected.numbers.get(v, ZERO) != given
+        ]
+        for array, shadow in self.reading.shadows.items():
+            left = self.reading.expected.contents.known.get(array, ZERO)
+            if left != self.reading.contents.known.get(shadow, ZERO):
+                wrong.append(self.reading.names[array])
         for name in wrong:
             if name + self.suffix in self.checked.reads:
                 raise self.wrong(f"the tangent of {name} is not what follows from the code", end)
@@ -122,6 +153,68 @@ class Tangents(TangentCalls):
             if not stem:
                 return found
         raise self.wrong(f"the tangent of {stem} has no place in the result", end)
+
+    # -- statements of the function -----------------------------------------------------------
+
+    def is_of_tape(self, node: ast.AST) -> bool:
+        return False  # in a differentiated gradient, the tape is an array like any other
+
+    def is_room(self, node: ast.If) -> bool:
+        return False
+
+    def is_done(self, name: str) -> bool:
+        return False
+
+    def event(self, **given: object) -> Event:
+        found = super().event(**given)
+        if found.stored is not None:
+            memory = found.stored.memory
+            self.reading.versions[memory] = self.reading.versions.get(memory, 0) + 1
+            if found.stored.memory in self.reading.constant:
+                raise self.wrong("an array without tangents is written", self.code.body[0])
+            self.stores.open.append(found)
+        return found
+
+    def simple(self, node: ast.stmt) -> None:
+        is_cotangent = self.cotangents.is_cotangent(node)
+        value = getattr(node, "value", None)
+        reads = {} if value is None or is_cotangent else self.reading.read(value)
+        first = len(self.events)
+        super().simple(node)
+        if not is_cotangent:
+            for event in self.events[first:]:
+                self.reading.readings[event.number] = reads
+
+    def assign(self, node: ast.Assign) -> None:
+        target, value = node.targets[0], node.value
+        if not isinstance(value, ast.Call) or module_call(value) not in PUSHES | POPS:
+            super().assign(node)
+        elif isinstance(target, ast.Tuple):
+            self.stores.use_tape(target, value)
+        else:  # values without tangent are on both tapes
+            assert isinstance(target, ast.Name)
+            self.reading.set_value(target.id, Number(self.outcomes.fresh()))
+            self.stores.tops[target.id] = self.stores.place_on_tape(value)
+
+    def store(
+        self, base: ast.expr, step: Hashable, value: ast.expr, is_lost: bool, sign: int = 1
+    ) -> None:
+        first = len(self.events)
+        super().store(base, step, value, is_lost, sign)
+        has_tangent = isinstance(value, ast.Name) and value.id + self.suffix in self.bars
+        while isinstance(base, ast.Subscript):
+            base = base.value
+        name = base.id if isinstance(base, ast.Name) else ""
+        is_read = name + self.suffix in self.checked.reads or name + self.suffix in self.stores.kept
+        if is_read and (is_lost or has_tangent):
+            self.stores.wanted.update((event.number, name) for event in self.events[first:])
+
+    def effect(self, call: ast.Call) -> None:
+        base, step, is_lost = self.stores.addition(call)
+        if base is not None and base + self.suffix in self.bars:
+            self.store(call.args[0], step, call.args[-1], is_lost)
+        else:
+            super().effect(call)
 
     def value(self, target: str, node: ast.expr, statement: ast.stmt) -> Value:
         if target in self.checked.parts and target not in self.checked.own:
@@ -151,11 +244,11 @@ class Tangents(TangentCalls):
             if not isinstance(node.op, (ast.Add, ast.Sub)):
                 raise self.wrong("a tangent is changed by something else than a sum", node)
             if isinstance(node.target, ast.Name):
-                self.add_whole(node, node.target, node.value, sign)
+                self.stores.add_whole(node, node.target, node.value, sign)
             else:
-                self.store_tangent(node, node.target, node.value, sign)
+                self.stores.store_tangent(node, node.target, node.value, sign)
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-            self.call_for_effect(node, node.value)
+            self.stores.call_for_effect(node, node.value)
         else:
             raise self.wrong("a statement that no pass knows", node)
 
@@ -163,17 +256,17 @@ class Tangents(TangentCalls):
         target, value = node.targets[0], node.value
         pairs = paired(target, value)
         if isinstance(value, ast.Call) and isinstance(target, ast.Tuple):
-            is_both = not self.makes_tangents(target.elts[0])
-            (self.call if is_both else self.several)(node, target, value)
+            is_both = not self.calls.makes_tangents(target.elts[0])
+            (self.calls.call if is_both else self.calls.several)(node, target, value)
             return
         if isinstance(target, ast.Subscript):
-            self.store_tangent(node, target, value, 1)
+            self.stores.store_tangent(node, target, value, 1)
             return
-        if isinstance(target, ast.Name) and target.id in self.tops:
+        if isinstance(target, ast.Name) and target.id in self.stores.tops:
             assert isinstance(value, ast.Call)
-            self.check_top(node, target.id, value)
+            self.stores.check_top(node, target.id, value)
             return
-        self.now = {
+        self.reading.now = {
             t.id: self.value(t.id, v, node)
             for t, v in pairs
             if isinstance(t, ast.Name) and t.id not in self.bars
@@ -182,41 +275,41 @@ class Tangents(TangentCalls):
         for one, expr in pairs:
             if not isinstance(one, ast.Name):
                 raise self.wrong("a store that no pass knows", node)
-            if one.id in self.bars and not self.stem(one.id):
-                self.helpers[one.id] = self.sources(expr)
+            if one.id in self.bars and not self.reading.stem(one.id):
+                self.reading.helpers[one.id] = self.reading.sources(expr)
             elif one.id in self.bars:
                 made.append((one.id, self.tangent(one.id, expr, node)))
-        for name, new in self.now.items():
-            self.set_value(name, new)
+        for name, new in self.reading.now.items():
+            self.reading.set_value(name, new)
         for name, found in made:
-            stem = self.stem(name)
+            stem = self.reading.stem(name)
             if isinstance(found, Handle):
-                self.set_value(name, found)
-                owner = self.now.get(stem) or self.frame.get(stem)
+                self.reading.set_value(name, found)
+                owner = self.reading.now.get(stem) or self.frame.get(stem)
                 assert isinstance(owner, Handle)
-                self.pair(owner, found, name, node)
+                self.reading.pair(owner, found, name, node)
             else:
-                self.set_number(name, found, self.frame.get(stem))
-        self.now = {}
+                self.reading.set_number(name, found, self.frame.get(stem))
+        self.reading.now = {}
 
     def tangent(self, name: str, expr: ast.expr, node: ast.stmt) -> Map | Handle | Helper:
         """Return the tangent that an expression assigns to a name."""
-        stem = self.stem(name)
-        value = self.current(stem)
-        if name in self.parts and text_of(expr) == "1.0":
+        stem = self.reading.stem(name)
+        value = self.reading.current(stem)
+        if name in self.reading.parts and text_of(expr) == "1.0":
             return ONE  # the slope of what a recurrence starts from
         if not isinstance(value, Handle):
-            return self.gain(expr, stem, node)
+            return self.reading.gain(expr, stem, node)
         shown = self.handle(expr)
         if shown is not None:
-            self.sources(expr)
+            self.reading.sources(expr)
             return shown
-        if isinstance(expr, ast.Call) and self.is_zero(expr):
-            if value.memory not in self.shadows and self.is_of_passive(value, expr):
-                self.constant.add(value.memory)
+        if isinstance(expr, ast.Call) and self.reading.is_zero(expr):
+            if value.memory not in self.reading.shadows and self.is_of_passive(value, expr):
+                self.reading.constant.add(value.memory)
             return Handle(Memory())
         made = Handle(Memory())
-        self.contents.add(made, self.gain(expr, stem, node))
+        self.reading.contents.add(made, self.reading.gain(expr, stem, node))
         return made
 
     def is_of_passive(self, value: Handle, zero: ast.expr) -> bool:

@@ -31,7 +31,7 @@ from tapegrad.transform.verifier.outcomes import Outcomes
 from tapegrad.transform.verifier.tape import mentions
 
 
-class Walk(Outcomes):
+class Walk:
     """A walk along one path through forward code.
 
     Parameters
@@ -43,7 +43,8 @@ class Walk(Outcomes):
     """
 
     def __init__(self, checked: Any, choices: Choices) -> None:
-        super().__init__(choices)
+        self.choices = choices
+        self.outcomes = Outcomes(choices)
         self.checked = checked
         self.cotangents = checked.cotangents
         self.bars: set[str] = self.cotangents.names
@@ -54,8 +55,18 @@ class Walk(Outcomes):
         self.events: list[Event] = []
         self.trips: dict[Hashable, int] = {}
         self.code: Code = checked.codes[0]
+        self.returned: list[ast.expr] = []
         self.leaving: bool | None = None  # whether the current iteration should be the last
         self.is_forward = True  # otherwise only code for cotangents is processed
+
+    @property
+    def frame(self) -> Frame:
+        """The current names."""
+        return self.outcomes.frame
+
+    @frame.setter
+    def frame(self, frame: Frame) -> None:
+        self.outcomes.frame = frame
 
     def wrong(self, what: str, node: ast.AST) -> Exception:
         return self.code.wrong(what, node)
@@ -64,10 +75,7 @@ class Walk(Outcomes):
 
     def step(self, index: ast.AST) -> Hashable:
         """Return the step to the elements that a subscript selects."""
-        return ("item", self.key(index))
-
-    def fresh(self) -> Hashable:
-        return self.keys.setdefault(("fresh", len(self.keys)), len(self.keys))
+        return ("item", self.outcomes.key(index))
 
     def event(self, **given: Any) -> Event:
         found = Event(len(self.events), **given)
@@ -80,7 +88,7 @@ class Walk(Outcomes):
         if name in self.arrays:
             value = Handle(Memory())
         else:
-            value = Number(self.fresh() if key is None else key)
+            value = Number(self.outcomes.fresh() if key is None else key)
         value.event, value.place = event, len(event.results)
         event.results.append(value)
         return value
@@ -113,7 +121,11 @@ class Walk(Outcomes):
             if base is None:
                 return None
             return base.view(
-                (name, *map(self.key, more), *(self.key(k.value) for k in node.keywords))
+                (
+                    name,
+                    *map(self.outcomes.key, more),
+                    *(self.outcomes.key(k.value) for k in node.keywords),
+                )
             )
         return None
 
@@ -136,16 +148,16 @@ class Walk(Outcomes):
             if self.cotangents.skips_zeros(node):
                 return self.block(node.body)
             is_exit = node.body and isinstance(node.body[-1], ast.Break)
-            self.wish = self.leaving if is_exit else None
+            self.outcomes.wish = self.leaving if is_exit else None
             sides = {side for side in (True, False) if (id(node), side) in self.checked.passed}
             if node.body and isinstance(node.body[-1], ast.Raise):
-                self.wish, sides = False, {False}  # a path with an error ends there
+                self.outcomes.wish, sides = False, {False}  # a path with an error ends there
             elif node.orelse and isinstance(node.orelse[-1], ast.Raise):
-                self.wish, sides = True, {True}
-            if self.wish is None:
-                self.wish = min(sides) if len(sides) == 1 else self.choices.side(node)
-            side = self.truth(node, node.test)
-            self.wish = None
+                self.outcomes.wish, sides = True, {True}
+            if self.outcomes.wish is None:
+                self.outcomes.wish = min(sides) if len(sides) == 1 else self.choices.side(node)
+            side = self.outcomes.truth(node, node.test)
+            self.outcomes.wish = None
             self.choices.taken |= {
                 (id(node), s) for s in (True, False) if s == side or s not in sides
             }
@@ -223,7 +235,7 @@ class Walk(Outcomes):
         if isinstance(node, ast.Name) and node.id in self.frame.names:
             return self.frame.names[node.id]
         if isinstance(node, ast.Constant):
-            return Number(self.key(node), bool(node.value))
+            return Number(self.outcomes.key(node), bool(node.value))
         if target in self.arrays:
             handle = self.handle(node)
             if handle is not None and target not in self.facts.zeros:
@@ -237,10 +249,10 @@ class Walk(Outcomes):
             return self.item(target, node, node.value.id)
         event = self.event(operands=self.operands(node, [target]))
         self.note_call(event, node, [target])
-        key = self.key(node) if _is_plain(node) or self.is_tuple_of_numbers(node) else None
+        key = self.outcomes.key(node) if _is_plain(node) or self.is_tuple_of_numbers(node) else None
         made = self.made(target, event, key)
         if isinstance(made, Number):
-            self.formula(made, node)
+            self.outcomes.formula(made, node)
         return made
 
     def is_tuple_of_numbers(self, node: ast.expr) -> bool:
@@ -275,7 +287,7 @@ class Walk(Outcomes):
         """Return the value of an element of an array or of an item of a tuple."""
         handle = self.frame.get(base)
         if target + self.suffix in self.bars and base + self.suffix not in self.bars:
-            return Handle(Memory()) if target in self.arrays else Number(self.fresh())
+            return Handle(Memory()) if target in self.arrays else Number(self.outcomes.fresh())
         event = self.event()
         if isinstance(handle, Handle) and target not in self.facts.flat:
             if any(map(self.is_array, leaves(node.slice))):
@@ -336,7 +348,7 @@ class Walk(Outcomes):
             return tuple(map(self.identity, node.elts))
         if isinstance(node, ast.Call):
             return (text_of(node.func), *map(self.identity, node.args))
-        return self.key(node)
+        return self.outcomes.key(node)
 
     def store(
         self, base: ast.expr, step: Hashable, value: ast.expr, is_lost: bool, sign: int = 1
@@ -357,7 +369,7 @@ class Walk(Outcomes):
         elif isinstance(node.target, ast.Name) and node.target.id in self.arrays:
             self.store(node.target, self.step(WHOLE), node.value, False, sign)
         elif isinstance(node.target, ast.Name) and not self.is_of_tape(node.target):
-            self.frame.names[node.target.id] = Number(self.fresh())
+            self.frame.names[node.target.id] = Number(self.outcomes.fresh())
             self.frame.own.add(node.target.id)
 
     def effect(self, call: ast.Call) -> None:
@@ -386,7 +398,7 @@ class Walk(Outcomes):
         outer.begun[id(node)] = []
         limit = MOST_TURNS
         if isinstance(node, ast.For):
-            key = self.key(node.iter)
+            key = self.outcomes.key(node.iter)
             limit = self.trips.setdefault(key, self.choices.turns())
         last = self.choices.last(limit if isinstance(node, ast.For) else limit - 1)
         leaving = self.leaving
@@ -402,8 +414,8 @@ class Walk(Outcomes):
             frame.names = dict(start)
             if isinstance(node, ast.For):
                 for name in targets(node):
-                    frame.names[name] = start[name] = Number(self.fresh())
-            if isinstance(node, ast.While) and not self.truth(node, node.test):
+                    frame.names[name] = start[name] = Number(self.outcomes.fresh())
+            if isinstance(node, ast.While) and not self.outcomes.truth(node, node.test):
                 break
             way = self.block(node.body)
             current = {**outer.names, **{name: frame.names[name] for name in going}}
