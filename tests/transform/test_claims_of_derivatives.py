@@ -272,6 +272,25 @@ def test_a_constant_has_no_slope(monkeypatch, tmp_path):
     assert result.runs >= 2
 
 
+def test_memory_that_is_not_filled(monkeypatch, tmp_path):
+    """What is chosen from it for more than two elements differs from run to run."""
+
+    @tg.njit
+    def largest(x):
+        y = np.empty_like(x)
+        for i in range(2):
+            y[i] = np.sin(x[i])
+        return np.max(y) * np.sum(x)
+
+    (((text, lookup, *given), _),) = comparisons(
+        tg.value_and_grad(largest), (VECTOR,), monkeypatch, tmp_path
+    )
+    module = defined(parsed_functions(text), lookup)
+    found = [derivatives.check(module, *given) for _ in range(20)]
+    assert {result.difference for result in found} == {""}
+    assert any("not filled" in result.reason for result in found)
+
+
 def test_arguments_that_are_complex_are_not_compared(monkeypatch, tmp_path):
     @tg.njit
     def f(x):

@@ -18,7 +18,8 @@ MOST_OPERATIONS = 20_000  # of a run; they take some ten milliseconds
 _MOST_ALTOGETHER = 200_000
 _MOST_RUNS = 6
 _MOST_TRIES = 60
-_MOST_AGAIN = 10  # to find out that a result depends on memory that is not filled
+MOST_AGAIN = 10  # to find out that a result depends on memory that is not filled
+UNFILLED = "results depend on memory that is not filled"
 _MOST_EXTENT = 20
 
 
@@ -112,10 +113,10 @@ def _compared(
         finally:
             spent += RUN.spent
         if not _is_equal(first, second):
-            again = (_outcome(module[one], kinds, sizes, seed) for _ in range(_MOST_AGAIN))
+            again = (_outcome(module[one], kinds, sizes, seed) for _ in range(MOST_AGAIN))
             if all(_is_equal(first, outcome) for outcome in again):
                 return Comparison(equal, f"{other} differs from {one}")
-            reason = reason or f"{one} reads elements that were not filled"
+            reason = reason or UNFILLED
             continue
         equal += 1
         tries.fitting.append(sizes)
