@@ -18,7 +18,7 @@ MOST_OPERATIONS = 20_000  # of a run; they take some ten milliseconds
 _MOST_ALTOGETHER = 200_000
 _MOST_RUNS = 6
 _MOST_TRIES = 60
-MOST_AGAIN = 10  # to find out that a result depends on memory that is not filled
+MOST_AGAIN = 200  # to find out that a result depends on memory that is not filled
 UNFILLED = "results depend on memory that is not filled"
 _MOST_EXTENT = 20
 

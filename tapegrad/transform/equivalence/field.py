@@ -96,7 +96,7 @@ class Run(threading.local):
 
     def undefined(self) -> Number:
         """Return a number unlike all others, also in other runs: memory that is not filled."""
-        return Number(next(self._made) * _FACTOR % PRIME)
+        return Number(_hashed(next(self._made), _FACTOR))
 
 
 RUN = Run()
