@@ -14,6 +14,7 @@ from check import module
 import tapegrad as tg
 from tapegrad.transform.checks import checking, probes
 from tapegrad.transform.codegen import store
+from tapegrad.transform.frontend.body import Body
 from tapegrad.transform.frontend.conditions import Condition
 from tapegrad.transform.frontend.expressions import Expressions
 
@@ -521,11 +522,11 @@ CALLS = {
         OPTION + "VERIFIED\ndef f(x):\n    return g(x, 'call') * 2.0\n",
     ),
     "an element is read after the call": (
-        *(Expressions, "has_effects", lambda self, node: False),
+        *(Body, "has_effects", lambda self, node: False),
         HALVE + "VERIFIED\ndef f(x):\n    y = x * 1.0\n    y[0] += g(y)\n    return y[0]\n",
     ),
     "a condition writes": (
-        *(Expressions, "has_effects", lambda self, node: False),
+        *(Body, "has_effects", lambda self, node: False),
         HALVE + "VERIFIED\ndef f(x):\n    y = x * 1.0\n    while g(y) > 0.05:\n"
         "        y[1] *= y[1]\n    return y[0] + y[1]\n",
     ),

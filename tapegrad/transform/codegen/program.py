@@ -22,7 +22,7 @@ from tapegrad.transform.codegen.store import namespace
 from tapegrad.transform.declared import Declared
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.frontend import optionals
-from tapegrad.transform.frontend.expressions import RESERVED
+from tapegrad.transform.frontend.body import RESERVED
 from tapegrad.transform.frontend.inference import infer
 from tapegrad.transform.frontend.normalize import normalize
 from tapegrad.transform.frontend.pruning import prune

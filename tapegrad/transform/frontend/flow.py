@@ -11,12 +11,12 @@ import numba
 import numpy as np
 
 from tapegrad.transform.checkpointing import checkpointed
+from tapegrad.transform.frontend.atoms import Env, same
 from tapegrad.transform.frontend.conditions import Uncertain
-from tapegrad.transform.frontend.expressions import Env, same
+from tapegrad.transform.frontend.expressions import Expressions
 from tapegrad.transform.frontend.inner_functions import Inlined, rename
 from tapegrad.transform.frontend.items import Items, array_of, length_of
 from tapegrad.transform.frontend.jumps import Structurer
-from tapegrad.transform.frontend.lists import Lists
 from tapegrad.transform.frontend.liveness import assigned, live, used
 from tapegrad.transform.ir import Block, Carried, Loop, constant, name, reads, walk
 from tapegrad.transform.syntax import subtree
@@ -28,60 +28,71 @@ NO_SEQUENCE = (
 _OF_DICTS = ("items", "keys", "values")
 
 
-class Flow(Lists):
-    """Appends branches and loops."""
+class Flow:
+    """Appends branches and loops.
 
-    def statements(self, nodes: list[ast.stmt], env: Env, after: set[str]) -> None:
-        """Append the normal form of statements; `after` names the variables read later."""
-        raise NotImplementedError
+    Parameters
+    ----------
+    expressions
+        Appends the code of expressions.
+    statements
+        Appends the normal form of statements; its last argument names the variables read later.
+    assign
+        Appends an assignment.
+    """
 
-    def assign(self, target: ast.expr, value: Any, env: Env) -> None:
-        """Append an assignment."""
-        raise NotImplementedError
+    def __init__(
+        self,
+        expressions: Expressions,
+        statements: Callable[[list[ast.stmt], Env, set[str]], None],
+        assign: Callable[[ast.expr, Any, Env], None],
+    ) -> None:
+        self.expressions, self.body, self.lists = expressions, expressions.body, expressions.lists
+        self.statements, self.assign = statements, assign
 
     def structured(self, body: list[ast.stmt]) -> tuple[list[ast.stmt], str | None]:
         """Return the body of a function without jumps, and the name of its result."""
-        self.local |= set(assigned(body))
-        structurer = Structurer(self.fresh, self.has_effects, self.departures)
+        self.body.local |= set(assigned(body))
+        structurer = Structurer(self.body.fresh, self.body.has_effects, self.body.departures)
         statements, result = structurer.function(body)
         if structurer.returned is not None:
-            self.departures.unread[structurer.returned] = set(assigned(body))
+            self.body.departures.unread[structurer.returned] = set(assigned(body))
         for statement in statements:
-            self.local |= set(assigned([statement]))
+            self.body.local |= set(assigned([statement]))
         return statements, result
 
-    def _inlined(self, node: Inlined, env: Env, stem: str) -> ast.expr:
+    def inlined(self, node: Inlined, env: Env, stem: str) -> ast.expr:
         """Append the body of an inner function in place of its call."""
         definition = node.definition
-        line = self.line
+        line = self.body.line
         if node.keywords:
-            raise self.source.refuse(
+            raise self.body.refuse(
                 f"cannot differentiate the call of {definition.name}, an inner function, with "
                 "named arguments, which numba does not pass on; pass them by position",
                 node,
             )
-        given = [self.expression(argument, env) for argument in node.args]
+        given = [self.expressions.expression(argument, env) for argument in node.args]
         values = dict(zip(definition.parameters, given, strict=False))
         for parameter, default in definition.defaults.items():
             values.setdefault(parameter, default)
         if len(given) > len(definition.parameters) or set(values) != set(definition.parameters):
-            raise self.source.refuse(
+            raise self.body.refuse(
                 f"{definition.name} takes the arguments ({', '.join(definition.parameters)}); "
                 "pass these",
                 node,
             )
-        new = {old: self.fresh(old) for old in sorted(definition.bound)}
+        new = {old: self.body.fresh(old) for old in sorted(definition.bound)}
         body = rename(definition.body, new)
         for part in [inner for statement in body for inner in subtree(statement)]:
             if isinstance(part, (ast.stmt, ast.expr)) and not hasattr(part, "lineno"):
                 part.lineno = line
         statements, result = self.structured(body)
-        self.local |= set(new.values())
+        self.body.local |= set(new.values())
         for parameter, value in values.items():
             env[new[parameter]] = value
         outer = set(env)
         self.statements(statements, env, outer if result is None else outer | {result})
-        self.line = line
+        self.body.line = line
         found = constant(None) if result is None else env[result]
         for identifier in assigned(statements):
             env.pop(identifier, None)
@@ -92,17 +103,17 @@ class Flow(Lists):
     # -- control flow -------------------------------------------------------------------------
 
     def branch(self, node: ast.If, env: Env, after: set[str]) -> None:
-        cond = self.condition(node.test, env)
+        cond = self.expressions.condition(node.test, env)
         line = node.lineno
 
         def side(nodes: list[ast.stmt], outcome: bool) -> Callable[[Env], None]:
             def append(inner: Env) -> None:
-                self.departures.learn(node.test, outcome)
+                self.body.departures.learn(node.test, outcome)
                 self.statements(nodes, inner, after)
 
             return append
 
-        self.choose(
+        self.expressions.choose(
             cond,
             side(node.body, True),
             side(node.orelse, False),
@@ -116,8 +127,9 @@ class Flow(Lists):
         over: list[Items] = []
         node, memory = self.plain_loop(node, env)
         bounds, bind = self.iteration(node.iter, env, over)
-        roomy, self.roomy = self.roomy, self.roomy | self.reserve(node, bounds, env)
-        index = self.fresh(node.target.id if isinstance(node.target, ast.Name) else "i")
+        roomy = self.lists.roomy
+        self.lists.roomy = roomy | self.lists.reserve(node, bounds, env)
+        index = self.body.fresh(node.target.id if isinstance(node.target, ast.Name) else "i")
 
         def body(inner: Env) -> None:
             bind(name(index), node.target, inner)
@@ -133,14 +145,14 @@ class Flow(Lists):
         loop.parallel = loop.exit is None and self.is_prange(node.iter)
         loop.memory = memory
         if memory is not None and loop.exit is not None:
-            raise self.source.refuse(
+            raise self.body.refuse(
                 "cannot checkpoint a loop that is left early (break or return); let its iterations "
                 "do nothing from then on, or loop over a plain range",
                 node,
             )
-        self.roomy = roomy
+        self.lists.roomy = roomy
         if not all(same(env[length_of(items)], n) for items, n in zip(over, ends, strict=True)):
-            raise self.source.refuse(
+            raise self.body.refuse(
                 "cannot differentiate a loop over a list that changes its length in the loop; "
                 "loop over a copy: items.copy()",
                 node,
@@ -176,11 +188,11 @@ class Flow(Lists):
             if isinstance(value, Items) and identifier in changed
         }
         going = [v for v in changed if v in around and v not in within and v not in lists]
-        going += [v for v in self.grown(node.body, env) if v in env]
+        going += [v for v in self.lists.grown(node.body, env) if v in env]
         inner = {k: v for k, v in env.items() if k not in within}
         phis = {}
         for identifier in going:
-            phis[identifier] = self.fresh(identifier.split()[0])
+            phis[identifier] = self.body.fresh(identifier.split()[0])
             inner[identifier] = name(phis[identifier])
         at_start = dict(inner)
         cond: ast.expr | None = None
@@ -188,17 +200,17 @@ class Flow(Lists):
         def testing() -> None:
             nonlocal cond
             if test is not None:
-                cond = self.condition(test, inner)
+                cond = self.expressions.condition(test, inner)
                 if not isinstance(test, ast.Constant):
-                    cond = self.undecided(cond)
+                    cond = self.expressions.undecided(cond)
 
         flags = {part.id for part in node.exit}
-        self.depth += 1
-        with self.departures.inside(flags):
-            test_block = self.inside(testing)
-            body_block = self.inside(lambda: body(inner))
-            at_end = self.departures.at(inner)
-        self.depth -= 1
+        self.lists.depth += 1
+        with self.body.departures.inside(flags):
+            test_block = self.body.inside(testing)
+            body_block = self.body.inside(lambda: body(inner))
+            at_end = self.body.departures.at(inner)
+        self.lists.depth -= 1
         exits = [inner[part.id] for part in node.exit]
         exit_atom: ast.expr | None = None
         if exits:
@@ -208,32 +220,35 @@ class Flow(Lists):
                 exit_atom = exits[0]
                 for other in exits[1:]:
                     either = ast.BinOp(exit_atom, ast.BitOr(), other)
-                    exit_atom = self.let(either, "leave")
-                exit_atom = self.undecided(exit_atom)
+                    exit_atom = self.body.let(either, "leave")
+                exit_atom = self.expressions.undecided(exit_atom)
 
-            body_block += self.inside(leaving)
+            body_block += self.body.inside(leaving)
         self.check_lists(env, inner, lists, phis, body_block, line)
         made = {v: inner[v] for v in going if isinstance(inner.get(v), Items)}
         going = [v for v in going if v not in made]
-        going += sorted(self.behind(inner, set(made)))
+        going += sorted(self.lists.behind(inner, set(made)))
         carried = []
         for identifier in going:
             stem = identifier.split()[0]
-            phi = phis.get(identifier) or self.fresh(stem)
+            phi = phis.get(identifier) or self.body.fresh(stem)
             following = inner.get(identifier)
             if identifier in at_start and same(following, at_start[identifier]):
                 # not assigned after all, so unchanged
                 following = name(phi)
-            elif self.departures.is_unread(identifier, at_end) and env.get(identifier) is not None:
+            elif (
+                self.body.departures.is_unread(identifier, at_end)
+                and env.get(identifier) is not None
+            ):
                 following = None  # there is no second iteration
-            carried.append(Carried(phi, env.get(identifier), following, self.fresh(stem)))
+            carried.append(Carried(phi, env.get(identifier), following, self.body.fresh(stem)))
         for identifier in changed:
             if identifier not in lists:
                 env.pop(identifier, None)
         env.update(made)
         for identifier, entry in zip(going, carried, strict=True):
             env[identifier] = name(entry.out)
-            self.departures.carry(flags, identifier, entry)
+            self.body.departures.carry(flags, identifier, entry)
         loop = Loop(
             index,
             bounds,
@@ -242,12 +257,12 @@ class Flow(Lists):
             body_block,
             exit_atom,
             carried,
-            self.fresh("trips"),
+            self.body.fresh("trips"),
             line,
             not isinstance(test, Uncertain),
             isinstance(test, Uncertain) and test.entered,
         )
-        self.block.append(loop)
+        self.body.block.append(loop)
         return loop
 
     def check_lists(
@@ -268,12 +283,12 @@ class Flow(Lists):
                     wrong.add(identifier)
         for identifier, value in env.items():
             if isinstance(value, Items):
-                hidden = self.behind(env, {identifier})
+                hidden = self.lists.behind(env, {identifier})
                 hidden &= env.keys()  # dead lists have no variables
                 if any(v not in phis and not same(inner.get(v), env[v]) for v in hidden):
                     wrong.add(identifier)
         if wrong:
-            raise self.source.refuse(
+            raise self.body.refuse(
                 f"cannot differentiate {min(wrong)!r}, a list that is another one in the "
                 "next iteration; use an array",
                 line,
@@ -287,7 +302,7 @@ class Flow(Lists):
         The lists that it iterates over are added to `over`.
         """
         if isinstance(node, ast.Call):
-            function = self.static_value(node.func)
+            function = self.body.static_value(node.func)
             if function in (range, numba.prange) and not node.keywords:
                 bounds = self.bounds(node, env)
                 return tuple(bounds), lambda i, target, inner: self.assign(target, i, inner)
@@ -303,13 +318,13 @@ class Flow(Lists):
         The number is 0 for the default.
         """
         call = node.iter
-        if not isinstance(call, ast.Call) or self.static_value(call.func) is not checkpointed:
+        if not isinstance(call, ast.Call) or self.body.static_value(call.func) is not checkpointed:
             return node, None
         named = {k.arg: k.value for k in call.keywords}
         given = dict(zip(("steps", "memory"), call.args, strict=False)) | named
         steps = given["steps"]
-        if not isinstance(steps, ast.Call) or self.static_value(steps.func) is not range:
-            raise self.source.refuse(
+        if not isinstance(steps, ast.Call) or self.body.static_value(steps.func) is not range:
+            raise self.body.refuse(
                 "cannot differentiate a checkpointed loop over anything but range(...); write "
                 "for i in tg.checkpointed(range(n))",
                 node,
@@ -320,18 +335,18 @@ class Flow(Lists):
         plain.iter = steps
         if isinstance(memory, ast.Constant) and not is_default:
             if type(memory.value) is not int or memory.value < 1:
-                raise self.source.refuse(
+                raise self.body.refuse(
                     "tapegrad.checkpointed: memory is an integer, and at least 1", node
                 )
-        return plain, constant(0) if is_default else self.expression(memory, env)
+        return plain, constant(0) if is_default else self.expressions.expression(memory, env)
 
     def is_prange(self, node: ast.expr) -> bool:
         """Whether the iterations of a ``for`` over an expression may run in parallel."""
-        return isinstance(node, ast.Call) and self.static_value(node.func) is numba.prange
+        return isinstance(node, ast.Call) and self.body.static_value(node.func) is numba.prange
 
     def bounds(self, node: ast.Call, env: Env) -> list[ast.expr]:
         """Return the start, end and step of a range."""
-        given: list[Any] = [self.expression(argument, env) for argument in node.args]
+        given: list[Any] = [self.expressions.expression(argument, env) for argument in node.args]
         if len(given) == 1:
             return [constant(0), *given, constant(1)]
         for bound in given:
@@ -343,9 +358,9 @@ class Flow(Lists):
     ) -> tuple[ast.expr, Callable[[ast.expr], Any]]:
         """Return the length of an iterable, and a function that returns its item at an index."""
         if isinstance(node, ast.Call):
-            function = self.static_value(node.func)
+            function = self.body.static_value(node.func)
             if function is checkpointed:
-                raise self.source.refuse(
+                raise self.body.refuse(
                     "cannot differentiate a loop over tg.checkpointed(...) in something else; "
                     "loop over it directly, and count or take items in the loop",
                     node,
@@ -354,12 +369,12 @@ class Flow(Lists):
                 length, item = self.sequence(node.args[0], env, over)
                 first = node.args[1] if len(node.args) > 1 else None
                 first = node.keywords[0].value if node.keywords else first
-                start = None if first is None else self.expression(first, env)
+                start = None if first is None else self.expressions.expression(first, env)
 
                 def numbered(i: ast.expr) -> list[Any]:
                     number = i
                     if start is not None:
-                        number = self.let(ast.BinOp(i, ast.Add(), start), "t")
+                        number = self.body.let(ast.BinOp(i, ast.Add(), start), "t")
                     return [number, item(i)]
 
                 return length, numbered
@@ -367,36 +382,38 @@ class Flow(Lists):
                 parts = [self.sequence(argument, env, over) for argument in node.args]
                 length = parts[0][0]
                 for other, _ in parts[1:]:
-                    length = self.let(ast.Call(self.builtin("min"), [length, other], []), "t")
+                    length = self.body.let(
+                        ast.Call(self.body.builtin("min"), [length, other], []), "t"
+                    )
                 return length, lambda i: [item(i) for _, item in parts]
             if function is reversed:
                 length, item = self.sequence(node.args[0], env, over)
-                last = self.let(ast.BinOp(length, ast.Sub(), constant(1)), "t")
-                return length, lambda i: item(self.let(ast.BinOp(last, ast.Sub(), i), "t"))
+                last = self.body.let(ast.BinOp(length, ast.Sub(), constant(1)), "t")
+                return length, lambda i: item(self.body.let(ast.BinOp(last, ast.Sub(), i), "t"))
             if function is range and not node.keywords:  # numba cannot index a range
                 bounds = self.bounds(node, env)
                 written = [b for b in bounds if hasattr(b, "is_written")] or bounds[1:2]
-                whole = self.let(ast.Call(self.builtin("range"), written, []), "t")
+                whole = self.body.let(ast.Call(self.body.builtin("range"), written, []), "t")
 
                 def element(i: ast.expr) -> ast.expr:
-                    distance = self.let(ast.BinOp(i, ast.Mult(), bounds[2]), "t")
-                    return self.let(ast.BinOp(bounds[0], ast.Add(), distance), "t")
+                    distance = self.body.let(ast.BinOp(i, ast.Mult(), bounds[2]), "t")
+                    return self.body.let(ast.BinOp(bounds[0], ast.Add(), distance), "t")
 
-                return self.let(ast.Call(self.builtin("len"), [whole], []), "t"), element
+                return self.body.let(ast.Call(self.body.builtin("len"), [whole], []), "t"), element
             if function in (np.ndindex, np.ndenumerate, np.nditer):
                 instead = "loop over x.flat" if function is np.nditer else "nest loops over range"
                 what = f"cannot differentiate a loop over np.{function.__name__}; {instead}"
-                raise self.source.refuse(what, node)
+                raise self.body.refuse(what, node)
             if isinstance(node.func, ast.Attribute) and node.func.attr in _OF_DICTS:
-                raise self.source.refuse(NO_SEQUENCE, node)
-        base = self.expression(node, env)
+                raise self.body.refuse(NO_SEQUENCE, node)
+        base = self.expressions.expression(node, env)
         if isinstance(base, Items):
             over.append(base)
             array = env[array_of(base)]
-            return env[length_of(base)], lambda i: self.let(
+            return env[length_of(base)], lambda i: self.body.let(
                 ast.Subscript(array, i, ast.Load()), "t"
             )
         if isinstance(base, ast.Name):
-            self.iterated.setdefault(base.id, node)
-        length = self.let(ast.Call(self.builtin("len"), [base], []), "t")
-        return length, lambda i: self.let(ast.Subscript(base, i, ast.Load()), "t")
+            self.body.iterated.setdefault(base.id, node)
+        length = self.body.let(ast.Call(self.body.builtin("len"), [base], []), "t")
+        return length, lambda i: self.body.let(ast.Subscript(base, i, ast.Load()), "t")

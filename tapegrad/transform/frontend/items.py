@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from tapegrad.transform.frontend.expressions import Env, same
+from tapegrad.transform.frontend.atoms import Env, same
 from tapegrad.transform.frontend.inner_functions import Inlined
 from tapegrad.transform.ir import constant
 from tapegrad.transform.syntax import subtree
@@ -113,23 +113,23 @@ class Appends:
     def trips(self, node: ast.expr) -> ast.expr | None:
         """Return the trip count of an inner loop, None if it may change."""
         if isinstance(node, ast.Call):
-            function = self.lists.static_value(node.func)
+            function = self.lists.body.static_value(node.func)
             if function in (enumerate, zip, reversed) and node.args:
                 return self.trips(node.args[0])
             if function is not range or node.keywords:
                 return None
         elif not isinstance(node, ast.Name):
             return None
-        if self.lists.has_effects(node):
+        if self.lists.body.has_effects(node):
             return None
         for part in subtree(node):
-            if isinstance(part, ast.Name) and part.id in self.lists.local:
+            if isinstance(part, ast.Name) and part.id in self.lists.body.local:
                 if part.id in self.changing or part.id not in self.env:
                     return None
                 if isinstance(self.env[part.id], Items):
                     return None
         length = ast.Name("len", ast.Load())
-        return ast.Call(length, [node], []) if "len" not in self.lists.local else None
+        return ast.Call(length, [node], []) if "len" not in self.lists.body.local else None
 
 
 def _appends(node: ast.stmt, identifier: str) -> bool:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import ast
 import builtins
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import numpy as np
 
-from tapegrad.transform.frontend.breaks import Departures
-from tapegrad.transform.frontend.expressions import Env, Expressions, same
+from tapegrad.transform.frontend.atoms import Env, same
+from tapegrad.transform.frontend.body import Body
 from tapegrad.transform.frontend.inner_functions import Definition, call_of
 from tapegrad.transform.frontend.items import Appends, Items, array_of, length_of, touched
 from tapegrad.transform.ir import Store, constant
@@ -80,29 +81,55 @@ TEMPLATES = _definitions()
 _WHOLE_LIST = {builtins.sum: "total", builtins.min: "smallest", builtins.max: "largest"}
 
 
-class Lists(Expressions):
-    """Expressions with lists.
+class Code(Protocol):
+    """Appends the code of expressions, and of branches (see `Expressions`)."""
 
-    `sites` are the names of all lists, in the order of the places that make them; in the second
-    normal form, `floats` maps the places that make lists of floats to the types of their items.
+    body: Body
+
+    def expression(self, node: ast.expr, env: Env, stem: str = "t") -> ast.expr:
+        """Append the code of an expression; return its atom."""
+
+    def choose(
+        self,
+        cond: ast.expr,
+        then: Callable[[Env], None],
+        orelse: Callable[[Env], None],
+        env: Env,
+        after: set[str] | None,
+        line: int,
+    ) -> None:
+        """Append a branch, and merge the environments of its blocks."""
+
+
+class Lists:
+    """Operations on lists.
+
+    Parameters
+    ----------
+    expressions
+        Appends the code of expressions.
+    floats
+        In the second normal form, the types of the items of lists of floats, by the numbers of the
+        places that make them.
+
+    Attributes
+    ----------
+    sites
+        The names of all lists, in the order of the places that make them.
+    depth
+        The number of loops around the current block.
+    roomy
+        Lists with capacity for all that the current loop appends.
     """
 
-    def __init__(self, source: Any, floats: dict[int, Any], departures: Departures) -> None:
-        super().__init__(source, departures)
+    def __init__(self, expressions: Code, floats: dict[int, Any]) -> None:
+        self.expressions, self.body = expressions, expressions.body
         self.floats = dict(floats)
         self.sites: list[str] = []
         self.parts = 0  # slices and copies of lists have negative numbers
         self.depths: dict[int, int] = {}  # loop depths at which lists were made
         self.depth = 0
-        self.roomy: set[int] = set()  # lists with capacity for all that this loop appends
-
-    def check_use(self, expr: ast.expr) -> None:
-        if any(isinstance(part, Items) for part in subtree(expr)):
-            raise self.source.refuse(
-                "cannot differentiate this use of a list of floats; make it an array first: "
-                "np.array(items)",
-                self.line,
-            )
+        self.roomy: set[int] = set()
 
     # -- new lists ----------------------------------------------------------------------------
 
@@ -111,13 +138,13 @@ class Lists(Expressions):
         site = len(self.sites)
         if site not in self.floats:
             self.sites.append("")
-            found = self.let(expr, stem)
+            found = self.body.let(expr, stem)
             self.sites[site] = found.id
             return found
         self.sites.append("")
         if isinstance(expr, ast.List) and expr.elts:
-            make = self.outside("np.array", np.array)
-            array: ast.expr = self.let(ast.Call(make, [expr, self.dtype(site)], []), stem)
+            make = self.body.outside("np.array", np.array)
+            array: ast.expr = self.body.let(ast.Call(make, [expr, self.dtype(site)], []), stem)
             return self.entered(site, array, constant(len(expr.elts)), env)
         if isinstance(expr, ast.List):
             array = self.new_array(site, constant(0), stem)
@@ -127,9 +154,13 @@ class Lists(Expressions):
         if not isinstance(once, ast.List):
             once, count = count, once
         assert isinstance(once, ast.List)
-        count = self.let(ast.Call(self.builtin("max"), [count, constant(0)], []), "length")
+        count = self.body.let(
+            ast.Call(self.body.builtin("max"), [count, constant(0)], []), "length"
+        )
         array = self.new_array(site, count, stem)
-        self.block.append(Store(array.id, ast.Slice(None, None, None), once.elts[0], "", self.line))
+        self.body.block.append(
+            Store(array.id, ast.Slice(None, None, None), once.elts[0], "", self.body.line)
+        )
         return self.entered(site, array, count, env)
 
     def entered(self, site: int, array: ast.expr, length: ast.expr, env: Env) -> Items:
@@ -138,10 +169,10 @@ class Lists(Expressions):
         items.site = site
         for identifier, value in env.items():
             if isinstance(value, Items) and value.site == site:
-                raise self.source.refuse(
+                raise self.body.refuse(
                     f"cannot differentiate the list {identifier!r}, which stays in use while the "
                     "same place makes another one; use arrays",
-                    self.line,
+                    self.body.line,
                 )
         env[array_of(items)] = array
         env[length_of(items)] = length
@@ -151,29 +182,11 @@ class Lists(Expressions):
     def dtype(self, site: int) -> ast.Name:
         """Return the type of the items of a list."""
         kind = str(self.floats[site])
-        return self.outside(f"np.{kind}", getattr(np, kind))
+        return self.body.outside(f"np.{kind}", getattr(np, kind))
 
     def new_array(self, site: int, size: ast.expr, stem: str) -> ast.Name:
-        empty = self.outside("np.empty", np.empty)
-        return self.let(ast.Call(empty, [size, self.dtype(site)], []), stem)
-
-    def _list(self, node: ast.List, env: Env, stem: str) -> ast.expr:
-        items = [self.expression(item, env) for item in node.elts]
-        return self.made(ast.List(items, ast.Load()), stem, env)
-
-    def _binop(self, node: ast.BinOp, env: Env, stem: str) -> ast.expr:
-        sides = (node.left, node.right)
-        if isinstance(node.op, ast.Mult) and any(
-            isinstance(side, ast.List) and len(side.elts) == 1 for side in sides
-        ):
-            left, right = (
-                ast.List([self.expression(side.elts[0], env)], ast.Load())
-                if isinstance(side, ast.List)
-                else self.expression(side, env)
-                for side in sides
-            )
-            return self.made(ast.BinOp(left, node.op, right), stem, env)
-        return super()._binop(node, env, stem)
+        empty = self.body.outside("np.empty", np.empty)
+        return self.body.let(ast.Call(empty, [size, self.dtype(site)], []), stem)
 
     # -- operations on lists ------------------------------------------------------------------
 
@@ -182,7 +195,9 @@ class Lists(Expressions):
         given = {f"argument {k}": value for k, value in enumerate(arguments)}
         names: list[ast.expr] = [ast.Name(identifier, ast.Load()) for identifier in given]
         env.update(given)
-        found = self.expression(call_of(TEMPLATES[text], names, [], ast.Pass()), env, stem)
+        found = self.expressions.expression(
+            call_of(TEMPLATES[text], names, [], ast.Pass()), env, stem
+        )
         for identifier in given:
             env.pop(identifier, None)
         return found
@@ -190,12 +205,12 @@ class Lists(Expressions):
     def content(self, items: Items, env: Env) -> ast.expr:
         """Return the items as a view of the array."""
         array, length = env[array_of(items)], env[length_of(items)]
-        return self.let(ast.Subscript(array, ast.Slice(None, length, None), ast.Load()), "t")
+        return self.body.let(ast.Subscript(array, ast.Slice(None, length, None), ast.Load()), "t")
 
     def array_copy(self, items: Items, env: Env, stem: str) -> ast.expr:
         """Return a new array of the items."""
         method = ast.Attribute(self.content(items, env), "copy", ast.Load())
-        return self.let(ast.Call(method, [], []), stem)
+        return self.body.let(ast.Call(method, [], []), stem)
 
     def position(self, items: Items, index: ast.expr, env: Env) -> ast.expr:
         """Return the position of an item in the array."""
@@ -208,23 +223,12 @@ class Lists(Expressions):
                 return constant(place)
         return self.template("position", [index, length], env, "place")
 
-    def condition(self, node: ast.expr, env: Env) -> ast.expr:
-        found = super().condition(node, env)
-        if isinstance(found, Items):
-            test = ast.Compare(env[length_of(found)], [ast.NotEq()], [constant(0)])
-            return self.let(test, "cond")
-        return found
-
-    def _subscript(self, node: ast.Subscript, env: Env, stem: str) -> ast.expr:
-        base = self.expression(node.value, env)
-        if not isinstance(base, Items):
-            index = self.index(node.slice, env)
-            return self.let(ast.Subscript(base, index, ast.Load()), stem)
-        index = self.index(node.slice, env)
+    def subscript(self, base: Items, index: ast.expr, env: Env, stem: str) -> ast.expr:
+        """Return an item, or a new list of the items in a slice."""
         if not isinstance(index, ast.Slice):
             place = self.position(base, index, env)
-            return self.let(ast.Subscript(env[array_of(base)], place, ast.Load()), stem)
-        shown = self.let(ast.Subscript(self.content(base, env), index, ast.Load()), stem)
+            return self.body.let(ast.Subscript(env[array_of(base)], place, ast.Load()), stem)
+        shown = self.body.let(ast.Subscript(self.content(base, env), index, ast.Load()), stem)
         return self.part(base, shown, env, stem)
 
     def part(self, items: Items, shown: ast.expr, env: Env, stem: str) -> Items:
@@ -232,16 +236,17 @@ class Lists(Expressions):
         self.parts += 1
         site = -self.parts
         self.floats[site] = self.floats[items.site]
-        array = self.let(ast.Call(ast.Attribute(shown, "copy", ast.Load()), [], []), stem)
-        length = self.let(ast.Call(self.builtin("len"), [array], []), "length")
+        array = self.body.let(ast.Call(ast.Attribute(shown, "copy", ast.Load()), [], []), stem)
+        length = self.body.let(ast.Call(self.body.builtin("len"), [array], []), "length")
         return self.entered(site, array, length, env)
 
-    def called(self, call: ast.Call, value: Any, env: Env, stem: str) -> ast.expr:
+    def called(self, call: ast.Call, value: Any, env: Env, stem: str) -> ast.expr | None:
+        """Append a call of a function with a list; return None for other calls."""
         arguments = call.args
         if value is list and len(arguments) == 1 and not call.keywords:
             return self.template("copied", arguments, env, stem)
         if not arguments or not isinstance(arguments[0], Items):
-            return super().called(call, value, env, stem)
+            return None
         items = arguments[0]
         if value is len:
             return env[length_of(items)]
@@ -251,17 +256,16 @@ class Lists(Expressions):
             if not kinds:
                 return array
             method = ast.Attribute(array, "astype", ast.Load())
-            return self.let(ast.Call(method, kinds, []), stem)
+            return self.body.let(ast.Call(method, kinds, []), stem)
         if value in _WHOLE_LIST and len(arguments) == 1:
             return self.template(_WHOLE_LIST[value], arguments, env, stem)
-        return super().called(call, value, env, stem)
+        return None
 
-    def method(self, base: ast.expr, node: ast.Call, env: Env, stem: str) -> ast.expr | None:
-        if not isinstance(base, Items):
-            return None
+    def method(self, base: Items, node: ast.Call, env: Env, stem: str) -> ast.expr:
+        """Append the call of a method of a list."""
         assert isinstance(node.func, ast.Attribute)
         text = node.func.attr
-        arguments = [self.expression(argument, env) for argument in node.args]
+        arguments = [self.expressions.expression(argument, env) for argument in node.args]
         if text == "append" and len(arguments) == 1:
             self.append(base, arguments[0], env)
             return constant(None)
@@ -270,7 +274,7 @@ class Lists(Expressions):
             return constant(None)
         if text == "pop" and not arguments:
             place = self.position(base, constant(-1), env)
-            found = self.let(ast.Subscript(env[array_of(base)], place, ast.Load()), stem)
+            found = self.body.let(ast.Subscript(env[array_of(base)], place, ast.Load()), stem)
             env[length_of(base)] = place
             return found
         if text == "clear" and not arguments:
@@ -278,7 +282,7 @@ class Lists(Expressions):
             return constant(None)
         if text == "copy" and not arguments:
             return self.part(base, self.content(base, env), env, stem)
-        raise self.source.refuse(
+        raise self.body.refuse(
             f"cannot differentiate the method {text!r} of a list of floats; make it an array "
             "first: np.array(items)",
             node,
@@ -286,61 +290,62 @@ class Lists(Expressions):
 
     def extend(self, items: Items, others: ast.expr, env: Env) -> None:
         if isinstance(others, Items) and others.site == items.site:
-            raise self.source.refuse(
-                "cannot differentiate a list that is extended by itself; use an array", self.line
+            raise self.body.refuse(
+                "cannot differentiate a list that is extended by itself; use an array",
+                self.body.line,
             )
         self.template("extend", [items, others], env)
 
     def append(self, items: Items, value: ast.expr, env: Env) -> None:
-        self.check_use(value)
+        self.body.check_use(value)
         length = env[length_of(items)]
         if items.site not in self.roomy:
             self.make_room(items, constant(1), env)
         array = env[array_of(items)]
         assert isinstance(array, ast.Name)
-        self.block.append(Store(array.id, length, value, "", self.line))
-        env[length_of(items)] = self.let(ast.BinOp(length, ast.Add(), constant(1)), "length")
+        self.body.block.append(Store(array.id, length, value, "", self.body.line))
+        env[length_of(items)] = self.body.let(ast.BinOp(length, ast.Add(), constant(1)), "length")
 
     def make_room(self, items: Items, count: ast.expr, env: Env) -> None:
         """Append code that makes the array of a list large enough for `count` more items."""
         length, old = env[length_of(items)], env[array_of(items)]
-        needed = self.let(ast.BinOp(length, ast.Add(), count), "size")
+        needed = self.body.let(ast.BinOp(length, ast.Add(), count), "size")
 
         def enlarge(inner: Env) -> None:
             size: ast.expr = needed
             if self.depths[items.site] != self.depth:
-                twice = self.let(ast.BinOp(constant(2), ast.Mult(), needed), "size")
+                twice = self.body.let(ast.BinOp(constant(2), ast.Mult(), needed), "size")
                 size = twice
             array = self.new_array(items.site, size, "items")
             if not (isinstance(length, ast.Constant) and length.value == 0):
                 part = ast.Slice(None, length, None)
-                content = self.let(ast.Subscript(old, part, ast.Load()), "t")
-                self.block.append(Store(array.id, part, content, "", self.line))
+                content = self.body.let(ast.Subscript(old, part, ast.Load()), "t")
+                self.body.block.append(Store(array.id, part, content, "", self.body.line))
             inner[array_of(items)] = array
 
         if self.depths[items.site] == self.depth:
             enlarge(env)
             return
-        size = self.let(ast.Attribute(old, "size", ast.Load()), "size")
-        full = self.let(ast.Compare(needed, [ast.Gt()], [size]), "cond")
-        self.choose(full, enlarge, lambda _: None, env, None, self.line)
+        size = self.body.let(ast.Attribute(old, "size", ast.Load()), "size")
+        full = self.body.let(ast.Compare(needed, [ast.Gt()], [size]), "cond")
+        self.expressions.choose(full, enlarge, lambda _: None, env, None, self.body.line)
 
     def store(self, base: ast.expr, index: ast.expr, value: Any, op: str, env: Env) -> None:
         """Append a store to an element or slice."""
         if isinstance(value, list):
-            value = self.let(ast.Tuple(value, ast.Load()), "t")
+            value = self.body.let(ast.Tuple(value, ast.Load()), "t")
         if isinstance(value, Items):
             value = self.content(value, env)
         if isinstance(base, Items):
             if isinstance(index, ast.Slice):
-                raise self.source.refuse(
+                raise self.body.refuse(
                     "cannot differentiate the store to a slice of a list of floats; use an array",
-                    self.line,
+                    self.body.line,
                 )
             index = self.position(base, index, env)
             base = env[array_of(base)]
         assert isinstance(base, ast.Name)
-        self.block.append(Store(base.id, index, value, op, self.line))
+        self.body.block.append(Store(base.id, index, value, op, self.body.line))
 
     def array(self, items: Items, env: Env) -> ast.expr:
         """Return the array of a list, including its spare capacity."""
@@ -351,7 +356,7 @@ class Lists(Expressions):
         if isinstance(value, Items):
             index = self.position(value, index, env)
             value = self.array(value, env)
-        return self.let(ast.Subscript(value, index, ast.Load()), stem)
+        return self.body.let(ast.Subscript(value, index, ast.Load()), stem)
 
     # -- loops ----------------------------------------------------------------------------------
 
@@ -381,13 +386,13 @@ class Lists(Expressions):
         for site, (items, counts) in totals.items():
             if made.is_unclear or any(isinstance(c, ast.Constant) and not c.value for c in counts):
                 continue
-            total = self.expression(counts[0], env)
+            total = self.expressions.expression(counts[0], env)
             for count in counts[1:]:  # other names of the list
-                more = self.expression(count, env)
-                total = self.let(ast.BinOp(total, ast.Add(), more), "size")
+                more = self.expressions.expression(count, env)
+                total = self.body.let(ast.BinOp(total, ast.Add(), more), "size")
             needed = self.trips(bounds)
             if not (isinstance(total, ast.Constant) and total.value == 1):
-                needed = self.let(ast.BinOp(needed, ast.Mult(), total), "size")
+                needed = self.body.let(ast.BinOp(needed, ast.Mult(), total), "size")
             self.make_room(items, needed, env)
             found.add(site)
         return found
@@ -396,9 +401,11 @@ class Lists(Expressions):
         """Return the trip count of a loop over a range."""
         low, high, step = bounds
         if same(low, constant(0)) and same(step, constant(1)):
-            return self.let(ast.Call(self.builtin("max"), [high, constant(0)], []), "size")
-        turns = self.let(ast.Call(self.builtin("range"), [low, high, step], []), "turns")
-        return self.let(ast.Call(self.builtin("len"), [turns], []), "size")
+            return self.body.let(
+                ast.Call(self.body.builtin("max"), [high, constant(0)], []), "size"
+            )
+        turns = self.body.let(ast.Call(self.body.builtin("range"), [low, high, step], []), "turns")
+        return self.body.let(ast.Call(self.body.builtin("len"), [turns], []), "size")
 
     # -- where paths meet ---------------------------------------------------------------------
 
@@ -444,7 +451,7 @@ class Lists(Expressions):
 
     def refuse_choice(self, identifier: str, line: int) -> Exception:
         what = f"{identifier!r}, which" if " " not in identifier else "an expression that"
-        return self.source.refuse(
+        return self.body.refuse(
             f"cannot differentiate {what} is one list or another by the branch taken; make it an "
             "array in both: np.array(items)",
             line,

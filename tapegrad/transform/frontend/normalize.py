@@ -9,10 +9,12 @@ from typing import Any
 
 from numba.core import types
 
+from tapegrad.transform.frontend.atoms import Env
+from tapegrad.transform.frontend.body import RESERVED, Body, is_made
 from tapegrad.transform.frontend.breaks import Departures, Site
-from tapegrad.transform.frontend.expressions import NEVER, RESERVED, Env, is_made
+from tapegrad.transform.frontend.expressions import NEVER, Expressions
 from tapegrad.transform.frontend.flow import NO_SEQUENCE, Flow
-from tapegrad.transform.frontend.inner_functions import inline
+from tapegrad.transform.frontend.inner_functions import Inlined, inline
 from tapegrad.transform.frontend.items import Items
 from tapegrad.transform.frontend.liveness import assigned, live
 from tapegrad.transform.frontend.ranges import replace_ranges
@@ -68,11 +70,11 @@ def normalize(
             f"{mixed!r} begin with a float: 0.0",
             power,
         )
-    for identifier, node in normalizer.iterated.items():
+    for identifier, node in normalizer.body.iterated.items():
         if isinstance(kinds.get(identifier), (types.DictType, types.Set)):
             raise source.refuse(NO_SEQUENCE, node)
     floats = {}
-    for site, target in enumerate(normalizer.sites):
+    for site, target in enumerate(normalizer.lists.sites):
         kind = kinds.get(target)
         if isinstance(kind, types.List) and isinstance(kind.dtype, types.Float):
             floats[site] = kind.dtype
@@ -92,47 +94,72 @@ def _integer_power(tree: ast.AST) -> ast.AST | None:
     return None
 
 
-class _Normalizer(Flow):
-    """Builds the normal form of one function."""
+class _Normalizer:
+    """Builds the normal form of one function.
+
+    Parameters
+    ----------
+    source
+        The function.
+    floats
+        The types of the items of lists that are arrays (see `Lists`).
+    departures
+        The places at which loops are left.
+    """
+
+    def __init__(self, source: Source, floats: dict[int, Any], departures: Departures) -> None:
+        self.body = Body(source, departures)
+        self.expressions = Expressions(self.body, floats, self.inlined)
+        self.lists = self.expressions.lists
+        self.flow = Flow(self.expressions, self.statements, self.assign)
+
+    def inlined(self, node: Inlined, env: Env, stem: str) -> ast.expr:
+        """Append the body of an inner function in place of its call."""
+        return self.flow.inlined(node, env, stem)
 
     def function(self) -> FunctionIR:
-        tree = self.source.tree
+        tree = self.body.source.tree
         arguments = tree.args
         if arguments.vararg or arguments.kwarg:
-            raise self.source.refuse(
+            raise self.body.refuse(
                 "a function with *args or **kwargs; name its arguments", arguments
             )
         params = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
         named = {p: self.parameter(p) for p in params}
         for node in subtree(tree):
             if isinstance(node, NEVER):
-                raise self.refuse_node(node)
-        self.local |= set(params)
-        body = inline(self.source, tree.body, set(params), self.fresh)
+                raise self.body.refuse_node(node)
+        self.body.local |= set(params)
+        body = inline(self.body.source, tree.body, set(params), self.body.fresh)
         if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
             body = body[1:] or [ast.copy_location(ast.Pass(), body[0])]
-        self.local |= set(assigned(body))
-        body = replace_ranges(body, set(params), self.static_value, self.fresh)
-        statements, result = self.structured(body)
+        self.body.local |= set(assigned(body))
+        body = replace_ranges(body, set(params), self.body.static_value, self.body.fresh)
+        statements, result = self.flow.structured(body)
         env: Env = {param: name(named[param]) for param in params}
         self.statements(statements, env, set() if result is None else {result})
         returned = None if result is None else env[result]
         if isinstance(returned, Items):
-            raise self.source.refuse(
+            raise self.body.refuse(
                 "cannot differentiate a list of floats as a result; return an array: "
                 "np.array(items)",
-                self.line,
+                self.body.line,
             )
         function = FunctionIR(
-            tree.name, list(named.values()), self.block, returned, self.source, self.statics
+            tree.name,
+            list(named.values()),
+            self.body.block,
+            returned,
+            self.body.source,
+            self.body.statics,
         )
-        function.named = self.assigned
+        function.named = self.body.assigned
         return function
 
     def parameter(self, identifier: str) -> str:
         """Return the name of a parameter in generated code: the same name, if it is free there."""
         if identifier in RESERVED or is_made(identifier):
-            return self.fresh(identifier)
+            return self.body.fresh(identifier)
         return identifier
 
     # -- statements ---------------------------------------------------------------------------
@@ -140,15 +167,15 @@ class _Normalizer(Flow):
     def statements(self, nodes: list[ast.stmt], env: Env, after: set[str]) -> None:
         """Append the normal form of statements; `after` names the variables read later."""
         for position, node in enumerate(nodes):
-            self.line = getattr(node, "lineno", self.line)
+            self.body.line = getattr(node, "lineno", self.body.line)
             if isinstance(node, (ast.If, ast.For, ast.While)):
                 needed = live(nodes[position + 1 :], after)
                 if isinstance(node, ast.If):
-                    self.branch(node, env, needed)
+                    self.flow.branch(node, env, needed)
                 elif isinstance(node, ast.For):
-                    self.for_loop(node, env, needed)
+                    self.flow.for_loop(node, env, needed)
                 else:
-                    self.while_loop(node, env, needed)
+                    self.flow.while_loop(node, env, needed)
             else:
                 self.simple(node, env)
 
@@ -164,7 +191,7 @@ class _Normalizer(Flow):
             self.augmented(node, env)
         elif isinstance(node, ast.Expr):
             if not isinstance(node.value, ast.Constant):
-                self.expression(node.value, env)
+                self.expressions.expression(node.value, env)
         elif isinstance(node, ast.Raise):
             self.raising(node, env)
         elif isinstance(node, ast.Assert):
@@ -173,30 +200,28 @@ class _Normalizer(Flow):
                 error.args = [node.msg]
             body: list[ast.stmt] = [ast.copy_location(ast.Raise(error, None), node)]
             test = ast.UnaryOp(ast.Not(), node.test)
-            self.branch(ast.copy_location(ast.If(test, body, []), node), env, set())
+            self.flow.branch(ast.copy_location(ast.If(test, body, []), node), env, set())
         elif isinstance(node, ast.Delete):
             for target in node.targets:
                 if not isinstance(target, ast.Name):
-                    raise self.source.refuse(
-                        "cannot differentiate del of a part; leave it out", node
-                    )
+                    raise self.body.refuse("cannot differentiate del of a part; leave it out", node)
                 env.pop(target.id, None)
         elif not isinstance(node, ast.Pass):
-            raise self.refuse_node(node)
+            raise self.body.refuse_node(node)
 
     def raising(self, node: ast.Raise, env: Env) -> None:
         error = node.exc
         if isinstance(error, ast.Call):
-            values = [self.expression(argument, env) for argument in error.args]
+            values = [self.expressions.expression(argument, env) for argument in error.args]
             error = ast.Call(self.static_only(error.func), values, [])
         elif error is not None:
             error = self.static_only(error)
-        self.block.append(Effect(ast.Raise(error, None), node.lineno))
+        self.body.block.append(Effect(ast.Raise(error, None), node.lineno))
 
     def static_only(self, node: ast.expr) -> ast.expr:
-        found = self.static(node)
+        found = self.body.static(node)
         if found is None:
-            raise self.refuse_node(node)
+            raise self.body.refuse_node(node)
         return found
 
     def value(self, node: ast.expr, env: Env, targets: list[ast.expr]) -> Any:
@@ -208,61 +233,63 @@ class _Normalizer(Flow):
                     self.value(item, env, [p[k] for p in parts]) for k, item in enumerate(node.elts)
                 ]
         stem = targets[0].id if isinstance(targets[0], ast.Name) else "t"
-        return self.expression(node, env, stem)
+        return self.expressions.expression(node, env, stem)
 
     def assign(self, target: ast.expr, value: Any, env: Env) -> None:
         if isinstance(target, ast.Name):
             if isinstance(value, list):
-                value = self.let(ast.Tuple(value, ast.Load()), target.id)
+                value = self.body.let(ast.Tuple(value, ast.Load()), target.id)
             env[target.id] = value
-            self.assigned.setdefault(target.id, []).append(value)
+            self.body.assigned.setdefault(target.id, []).append(value)
         elif isinstance(target, (ast.Tuple, ast.List)):
             for position, part in enumerate(target.elts):
                 if isinstance(part, ast.Starred):
-                    raise self.refuse_node(part)
+                    raise self.body.refuse_node(part)
                 if isinstance(value, list):
                     self.assign(part, value[position], env)
                 else:
                     stem = part.id if isinstance(part, ast.Name) else "t"
-                    self.assign(part, self.item(value, constant(position), env, stem), env)
+                    self.assign(part, self.lists.item(value, constant(position), env, stem), env)
         elif isinstance(target, ast.Subscript):
-            base = self.expression(target.value, env)
-            index = self.index(target.slice, env)
-            self.store(base, index, value, "", env)
+            base = self.expressions.expression(target.value, env)
+            index = self.expressions.index(target.slice, env)
+            self.lists.store(base, index, value, "", env)
         else:
-            raise self.source.refuse(ASSIGNED, target)
+            raise self.body.refuse(ASSIGNED, target)
 
     def augmented(self, node: ast.AugAssign, env: Env) -> None:
         op = OPERATORS[type(node.op)]
         text = f"operator.{INPLACE[op]}"
         if isinstance(node.target, ast.Name):
-            old = self.expression(ast.Name(node.target.id, ast.Load()), env)
-            value = self.expression(node.value, env)
+            old = self.expressions.expression(ast.Name(node.target.id, ast.Load()), env)
+            value = self.expressions.expression(node.value, env)
             if isinstance(old, ast.Constant) and isinstance(value, ast.Constant):
-                old = self.let(old, "t")  # so that Python does not fold it
+                old = self.body.let(old, "t")  # so that Python does not fold it
             if isinstance(old, Items) and op == "+":
-                self.extend(old, value, env)
+                self.lists.extend(old, value, env)
                 return
-            function = self.outside(text, getattr(operator, INPLACE[op]))
-            made = self.let(ast.Call(function, [old, value], []), node.target.id)
+            function = self.body.outside(text, getattr(operator, INPLACE[op]))
+            made = self.body.let(ast.Call(function, [old, value], []), node.target.id)
             env[node.target.id] = made
-            self.assigned.setdefault(node.target.id, []).append(made)
+            self.body.assigned.setdefault(node.target.id, []).append(made)
         elif isinstance(node.target, ast.Subscript):
-            base = self.expression(node.target.value, env)
-            index = self.index(node.target.slice, env)
-            if op in "+-" and not self.has_effects(node.value):
-                self.store(base, index, self.expression(node.value, env), op, env)
+            base = self.expressions.expression(node.target.value, env)
+            index = self.expressions.index(node.target.slice, env)
+            if op in "+-" and not self.body.has_effects(node.value):
+                self.lists.store(base, index, self.expressions.expression(node.value, env), op, env)
                 return
             # the element is read before the value is computed, which may change the element
             if isinstance(base, Items):
-                index = self.position(base, index, env)
-                base = self.array(base, env)
-            old = self.let(ast.Subscript(base, index, ast.Load()), "t")
-            value = self.expression(node.value, env)
-            function = self.outside(text, getattr(operator, INPLACE[op]))
-            self.store(base, index, self.let(ast.Call(function, [old, value], []), "t"), "", env)
+                index = self.lists.position(base, index, env)
+                base = self.lists.array(base, env)
+            old = self.body.let(ast.Subscript(base, index, ast.Load()), "t")
+            value = self.expressions.expression(node.value, env)
+            function = self.body.outside(text, getattr(operator, INPLACE[op]))
+            self.lists.store(
+                base, index, self.body.let(ast.Call(function, [old, value], []), "t"), "", env
+            )
         else:
-            raise self.source.refuse(
+            raise self.body.refuse(
                 ASSIGNED,
                 node.target,
             )

@@ -18,8 +18,8 @@ import numba
 from numba.core import types
 
 from tapegrad.transform.errors import TransformError
+from tapegrad.transform.frontend.body import RESERVED, is_made
 from tapegrad.transform.frontend.constants import plain
-from tapegrad.transform.frontend.expressions import RESERVED, is_made
 from tapegrad.transform.frontend.source import MISSING, Source
 from tapegrad.transform.ir import (
     Block,
