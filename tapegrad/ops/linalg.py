@@ -412,7 +412,9 @@ def eigh(x, uplo="L"):
     """Eigenvalues (ascending) and eigenvectors of symmetric matrices.
 
     The cotangent of x is symmetric. Where eigenvalues coincide, eigenvectors have no derivative: it
-    is nan if the vectors of the eigenspace have cotangents that could turn them.
+    is nan if the vectors of the eigenspace have cotangents that could turn them. Where these are
+    exactly 0, as for vectors that are not used, nothing passes: neither does it for vectors that
+    are multiplied by eigenvalues of 0, several of which coincide. Tangents are nan there.
     """
 
 

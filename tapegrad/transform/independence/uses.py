@@ -7,7 +7,6 @@ arrays may share elements: parallel code tests that before it runs.
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -20,17 +19,22 @@ from tapegrad.transform.independence.sums import pairs
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.printer import PARALLEL
 from tapegrad.transform.rules.array_specs import FUNCTIONS
+from tapegrad.transform.rules.effects import EFFECTS, Effect
 from tapegrad.transform.syntax import PURE, subtree, text_of
 from tapegrad.transform.verifier.code import leaves
-from tapegrad.transform.verifier.memory import NUMBER_CALLS, SHAPE, SHAPE_CALLS, VIEWS, added_to
+from tapegrad.transform.verifier.memory import SHAPE, SHAPE_CALLS, VIEWS
 
 READ, ADD, STORE = "read", "add", "store"
 # functions of NumPy that only read their arguments, besides its ufuncs: those that have a rule
 READING = SHAPE_CALLS | FUNCTIONS.keys() - VIEWS
 READING |= {"all", "any", "argmax", "argmin", "argsort", "searchsorted", "where"}
 TAPE = frozenset(["tape", "top"])
-_OF_VALUES = NUMBER_CALLS | {"product_of_elements"}  # functions of rules that only compute
-_ADDITION = re.compile(r"add_(\d_to_\d|to)")  # to its first argument
+
+
+def effect_of(function: str) -> Effect | None:
+    """Return what a function does that generated code calls by a text, None if it is no rule's."""
+    module, _, name = function.rpartition(".")
+    return EFFECTS.get(name) if module == "arrays" else None
 
 
 @dataclass(frozen=True)
@@ -123,7 +127,9 @@ class Uses:
         if isinstance(value, ast.Call):
             text = text_of(value.func)
             effects = self.effects_of(text) if isinstance(value.func, ast.Name) else None
-            if "_jvp_" in text or (effects is not None and effects.returns_views):
+            effect = effect_of(text)
+            shows = effect is not None and effect.shows
+            if shows or (effects is not None and effects.returns_views):
                 self._unknown.add(name)
         view = self._view(value)
         before = self._views.get(name)
@@ -221,13 +227,11 @@ class Uses:
             reads |= module == "np.linalg" or (name in ("dot", "vdot") and len(arguments) == 2)
             if reads:
                 effects = [READ] * len(arguments)
-        elif text == PARALLEL or (module == "arrays" and ("_jvp_" in name or name in _OF_VALUES)):
+        elif (declared := effect_of(text)) is not None:
+            kinds = {declared.adds_to: ADD, declared.assigns: STORE}
+            effects = [kinds.get(k, READ) for k in range(len(arguments))]
+        elif text == PARALLEL:
             effects = [READ] * len(arguments)
-        elif module == "arrays" and (_ADDITION.fullmatch(name) or "_vjp_" in name):
-            place = added_to((module, name))
-            effects = [ADD if k == place else READ for k in range(len(arguments))]
-        elif module == "arrays" and name.startswith("assign_"):
-            effects = [STORE, *[READ] * (len(arguments) - 1)]
         elif text == "runtime.push_array":
             # what a worker is given has no owner: a reference to it would not keep it
             if self.may_be_view(text_of(node.args[2])):

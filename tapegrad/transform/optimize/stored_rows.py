@@ -26,7 +26,7 @@ from numba.core import types
 from tapegrad.transform import facts
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.sums import blocks_of
-from tapegrad.transform.independence.uses import READING
+from tapegrad.transform.independence.uses import READING, effect_of
 from tapegrad.transform.nodes import integer
 from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.optimize.holding import Flow
@@ -34,7 +34,7 @@ from tapegrad.transform.optimize.making import MAKERS, is_plain_array
 from tapegrad.transform.optimize.rows import Rows, drop_rows, loops_with_rows
 from tapegrad.transform.syntax import callee_of, subtree, text_of
 from tapegrad.transform.trees import complete
-from tapegrad.transform.verifier.memory import SHAPE, added_to
+from tapegrad.transform.verifier.memory import SHAPE
 
 
 def read_stored_rows(function: Function) -> bool:
@@ -170,10 +170,9 @@ def _only_read(call: ast.Call) -> Iterator[ast.expr]:
     module, _, name = text_of(call.func).rpartition(".")
     if call.keywords:
         return
-    if module == "arrays" and "_vjp_" in name:
-        changed = added_to((module, name))
-        if changed >= 0:
-            yield from (arg for place, arg in enumerate(call.args) if place != changed)
+    effect = effect_of(text_of(call.func))
+    if effect is not None and effect.adds_to is not None:
+        yield from (arg for place, arg in enumerate(call.args) if place != effect.adds_to)
     elif module == "np" and name in READING:
         yield from call.args[: facts.output(name)]
     elif module == "np" and isinstance(function := getattr(np, name, None), np.ufunc):

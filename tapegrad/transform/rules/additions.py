@@ -13,6 +13,7 @@ from numba.extending import overload
 from tapegrad.kernels.intrinsics import index
 from tapegrad.transform.cache.machine_code import jit
 from tapegrad.transform.rules.array_specs import addition
+from tapegrad.transform.rules.effects import has_effect
 from tapegrad.transform.runtime import INFINITESIMAL
 
 
@@ -103,6 +104,7 @@ def add_3_to_3(bar, g):
 
 
 @jit
+@has_effect(assigns=0)
 def assign_1(x, y):
     """Copy the elements of a vector to another."""
     for i in range(x.size):
@@ -110,6 +112,7 @@ def assign_1(x, y):
 
 
 @jit
+@has_effect(assigns=0)
 def assign_2(x, y):
     """Copy the elements of a matrix to another."""
     for i in range(x.shape[0]):

@@ -25,6 +25,7 @@ from tapegrad.transform.cache.machine_code import inlined, jit
 from tapegrad.transform.ir import replace_names
 from tapegrad.transform.kinds import is_array, is_complex
 from tapegrad.transform.rules.base import Elementary, Linear, View
+from tapegrad.transform.rules.effects import EFFECTS, Effect
 from tapegrad.transform.rules.generators import Lowerer
 from tapegrad.transform.rules.scalars import product_of_elements
 from tapegrad.transform.rules.whole import Whole
@@ -127,6 +128,11 @@ def derivative(function: Callable[..., Any], compiler: Callable[..., Any] = jit)
     mode = "vjp" if "_vjp_" in function.__name__ else "jvp"
     name, argument = function.__name__.split(f"_{mode}_")
     getattr(SPECS[name], mode)[argument] = compiled
+    code = function.__code__
+    parameters = code.co_varnames[: code.co_argcount]
+    bar = f"{argument}_bar"
+    changed = parameters.index(bar) if bar in parameters else None
+    EFFECTS[function.__name__] = Effect(adds_to=changed, shows=mode == "jvp")
     return compiled
 
 
@@ -162,6 +168,7 @@ def addition(function: Callable[..., Any]) -> Any:
     supports. The arguments between them are not differentiated.
     """
     compiled = jit(function)
+    EFFECTS[function.__name__] = Effect(adds_to=0)
     ADDITIONS.append(compiled)
     return compiled
 

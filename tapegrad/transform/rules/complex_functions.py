@@ -6,6 +6,7 @@ import numpy as np
 
 from tapegrad.transform.cache.machine_code import jit
 from tapegrad.transform.rules.array_specs import declare, derivative, partial
+from tapegrad.transform.rules.effects import has_effect
 from tapegrad.transform.runtime import INFINITESIMAL, NEGLIGIBLE
 
 declare("complex_det", "a", calls=False, holomorphic=True)
@@ -19,12 +20,14 @@ declare(
 
 
 @jit
+@has_effect()
 def complex_inverse(z):
     """Return ``1 / z``, or nan for 0 instead of an error."""
     return 1.0 / z if z != 0.0 else complex(np.nan, np.nan)
 
 
 @jit
+@has_effect()
 def complex_product(x, y):
     """Return ``x * y`` as `runtime.product` does; at least one factor is complex."""
     if x == 0.0:
@@ -33,12 +36,14 @@ def complex_product(x, y):
 
 
 @jit
+@has_effect()
 def complex_nonzero(partial):
     """Return a partial as `runtime.nonzero` does."""
     return partial if partial != 0.0 else complex(INFINITESIMAL, 0.0)
 
 
 @jit
+@has_effect()
 def direction(z):
     """Return the unit complex number in the direction of z, or 0 for 0."""
     size = abs(z)
@@ -53,6 +58,7 @@ def directions(z):
 
 
 @jit
+@has_effect()
 def turn(z):
     """Return the gradient of the angle of a complex number, as a complex number."""
     size = abs(z)  # its square may overflow or underflow

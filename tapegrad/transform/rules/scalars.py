@@ -20,6 +20,7 @@ from tapegrad.ops.partials import taken_apart
 from tapegrad.ops.piecewise import INFINITY, sign, where
 from tapegrad.ops.special import digamma
 from tapegrad.transform import runtime
+from tapegrad.transform.rules.effects import has_effect
 
 DEGREES = 57.29577951308232
 RADIANS = 0.017453292519943295
@@ -98,6 +99,7 @@ def scalar(
 
 
 @numba.vectorize
+@has_effect()
 def product_of_elements(x, y):
     """Return x * y, 0 where x is 0; see `runtime.product`."""
     return 0.0 if x == 0.0 else (0.0 if abs(x) < runtime.NEGLIGIBLE else x) * y
