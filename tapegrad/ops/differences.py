@@ -152,8 +152,12 @@ def interp(x, xp, fp, left=None, right=None, period=None):
 
 
 def _on_pieces(x: Any, xp: Any, fp: Any, k: Any) -> Any:
-    """Interpolate on the pieces with some numbers, from the other end where the first gives nan."""
-    slope = (fp[k + 1] - fp[k]) / (xp[k + 1] - xp[k])
+    """Interpolate on the pieces with some numbers, from the other end where the first gives nan.
+
+    A piece of length 0 is chosen for what is outside of all pieces only.
+    """
+    length = xp[k + 1] - xp[k]
+    slope = (fp[k + 1] - fp[k]) / where(plain(length) == 0.0, 1.0, length)
     first = fp[k] + slope * (x - xp[k])
     return where(np.isnan(first), fp[k + 1] + slope * (x - xp[k + 1]), first)
 

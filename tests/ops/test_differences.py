@@ -91,3 +91,15 @@ def test_convolutions_keep_the_dtype(dtype):
         found, expected = own(tg.as_tensor(x), v).numpy(), other(x, v)
         assert found.dtype == expected.dtype
         np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("xp", [[0.0, 0.0, 1.0], [0.0, 1.0, 1.0], [1.0, 1.0, 1.0]])
+def test_interpolation_outside_of_points_that_coincide(xp):
+    """A piece of length 0 has a slope that is infinite, and nothing is on it."""
+    at, fp = np.array([-1.0, 0.5, 3.0]), np.array([1.0, 4.0, 9.0])
+    check_grads(lambda q, v: tg.interp(q, np.array(xp), v), [at, fp])
+    by_points = tg.grad(lambda points: tg.sum(tg.interp(at, points, fp)))(np.array(xp))
+    assert np.isfinite(by_points).all()
+    assert np.array_equal(
+        by_points, tg.grad(tg.njit(lambda points: np.sum(np.interp(at, points, fp))))(np.array(xp))
+    )
