@@ -195,6 +195,15 @@ def test_imports_point_down(file):
     assert wrong == []
 
 
+def test_the_verifier_shares_nothing_with_passes():
+    """So that what passes over generated code get wrong, it does not get wrong in the same way."""
+    parts = ("independence", "optimize", "parallel")
+    names = [name for name in MODULES if name.split(".")[2:3] in [[part] for part in parts]]
+    assert len(names) > 30
+    used = {(name, module_of(target)) for name in names for target, _ in imports(MODULES[name])}
+    assert [pair for pair in used if (pair[1] or "").startswith("transform.verifier")] == []
+
+
 def test_imports_inside_of_functions():
     """Each has a reason: an import that is needed later only, or hides a cycle, wants a look."""
     functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)

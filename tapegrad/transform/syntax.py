@@ -130,3 +130,19 @@ def unlike(name: str, others: Container[str]) -> str:
 def may_leave(node: ast.AST) -> bool:
     """Whether a statement may leave the block that it is in, before the end of the block."""
     return any(isinstance(n, (ast.Break, ast.Continue, ast.Return)) for n in subtree(node))
+
+
+def leaves(node: ast.expr) -> list[ast.expr]:
+    """Return the items of a tuple, with nested tuples flattened."""
+    if isinstance(node, ast.Tuple):
+        return [leaf for item in node.elts for leaf in leaves(item)]
+    return [node]
+
+
+def paired(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
+    """Return the pairs of targets and values of an assignment."""
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        if len(target.elts) == len(value.elts):
+            found = zip(target.elts, value.elts, strict=True)
+            return [pair for one, two in found for pair in paired(one, two)]
+    return [(target, value)]

@@ -33,9 +33,8 @@ from tapegrad.transform.functions import stop_gradient
 from tapegrad.transform.ir import name, take
 from tapegrad.transform.kinds import is_array, is_dispatcher
 from tapegrad.transform.nodes import attribute, element_of, tuple_of
-from tapegrad.transform.syntax import subtree, text_of
+from tapegrad.transform.syntax import leaves, subtree, text_of
 from tapegrad.transform.trees import quoted_block
-from tapegrad.transform.verifier.code import leaves
 
 TAPE = "thread_tape"
 _GROWTH = re.compile(r"grown_tangent(_\d+)?")  # derived from that of the runtime

@@ -6,8 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from tapegrad.transform.frontend.liveness import assigned, used
-from tapegrad.transform.syntax import subtree
-from tapegrad.transform.verifier.code import paired
+from tapegrad.transform.syntax import paired, subtree
 
 
 def carried(loop: ast.For) -> set[str]:

@@ -13,20 +13,19 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tapegrad.transform import facts
-from tapegrad.transform.facts import NEW_METHODS
+from tapegrad.transform.facts import NEW_METHODS, SHAPE_ATTRIBUTES
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.sums import pairs
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.printer import PARALLEL
 from tapegrad.transform.rules.array_specs import FUNCTIONS
 from tapegrad.transform.rules.effects import EFFECTS, Effect
-from tapegrad.transform.syntax import PURE, subtree, text_of
-from tapegrad.transform.verifier.code import leaves
-from tapegrad.transform.verifier.memory import SHAPE, SHAPE_CALLS, VIEWS
+from tapegrad.transform.syntax import PURE, leaves, subtree, text_of
 
 READ, ADD, STORE = "read", "add", "store"
+VIEWS = facts.VIEWS | {"owned_row", "row"}  # of arrays, and of the tape
 # functions of NumPy that only read their arguments, besides its ufuncs: those that have a rule
-READING = SHAPE_CALLS | FUNCTIONS.keys() - VIEWS
+READING = facts.OF_SHAPES - {"empty", "ones", "zeros"} | FUNCTIONS.keys() - VIEWS
 READING |= {"all", "any", "argmax", "argmin", "argsort", "searchsorted", "where"}
 TAPE = frozenset(["tape", "top"])
 
@@ -202,7 +201,7 @@ class Uses:
             else:
                 self.expression(node.value)
         elif isinstance(node, ast.Attribute):
-            if node.attr not in SHAPE:
+            if node.attr not in SHAPE_ATTRIBUTES:
                 self.expression(node.value)
         elif isinstance(node, ast.Call):
             self._call(node)
@@ -279,7 +278,7 @@ class Uses:
             base = self._view(node.value)
             return None if base is None else _within(base, node.slice)
         if isinstance(node, ast.Attribute):
-            base = None if node.attr in SHAPE else self._view(node.value)
+            base = None if node.attr in SHAPE_ATTRIBUTES else self._view(node.value)
             return None if base is None else _some(base)
         if isinstance(node, ast.Call):
             name = text_of(node.func).rpartition(".")[2]

@@ -17,9 +17,8 @@ from tapegrad.transform.kinds import is_array
 from tapegrad.transform.nodes import element_of
 from tapegrad.transform.optimize import sizes
 from tapegrad.transform.optimize.indices import Indices, Position
-from tapegrad.transform.syntax import key_of, subtree, text_of
+from tapegrad.transform.syntax import key_of, leaves, subtree, text_of
 from tapegrad.transform.trees import quoted
-from tapegrad.transform.verifier.code import leaves
 
 Key = tuple[str, Hashable]  # an array and the key of an index
 

@@ -10,13 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from tapegrad.transform import facts
-from tapegrad.transform.facts import NEW_METHODS
+from tapegrad.transform.facts import NEW_METHODS, SHAPE_ATTRIBUTES
 from tapegrad.transform.generated import Facts
-from tapegrad.transform.independence.uses import READING, TAPE
+from tapegrad.transform.independence.uses import READING, TAPE, VIEWS
 from tapegrad.transform.kinds import is_array
-from tapegrad.transform.syntax import PURE, subtree, text_of
-from tapegrad.transform.verifier.code import leaves
-from tapegrad.transform.verifier.memory import SHAPE, VIEWS
+from tapegrad.transform.syntax import PURE, leaves, subtree, text_of
 
 _NEW = READING | {"array", "dot", "empty", "full", "full_like", "ones", "vdot", "zeros"}
 _PASSING = frozenset(["enumerate", "list", "reversed", "tuple", "zip"])
@@ -212,7 +210,7 @@ class Flow:
         if isinstance(node, ast.Subscript):
             return self.holders(node.value)
         if isinstance(node, ast.Attribute):
-            return set() if node.attr in SHAPE else self.holders(node.value)
+            return set() if node.attr in SHAPE_ATTRIBUTES else self.holders(node.value)
         if isinstance(node, _GROUPS):
             parts = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
             return set().union(*map(self.holders, parts))

@@ -23,9 +23,8 @@ from tapegrad.transform.independence.uses import UnprovedError
 from tapegrad.transform.optimize import sizes
 from tapegrad.transform.optimize.elements import Element, Elements, gives_several
 from tapegrad.transform.optimize.indices import assigned_again
-from tapegrad.transform.syntax import subtree, text_of
+from tapegrad.transform.syntax import leaves, subtree, text_of
 from tapegrad.transform.trees import qualified_call, quoted
-from tapegrad.transform.verifier.code import leaves
 
 FLOAT, SINGLE, INTEGER, BOOLEAN = "float", "float32", "integer", "boolean"
 _CONSTANTS = frozenset(["e", "inf", "nan", "pi"])

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from numba.core import types
 
+from tapegrad.transform.facts import SHAPE_ATTRIBUTES
 from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.sums import blocks_of
@@ -28,7 +29,6 @@ from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.optimize.making import MAKERS, is_plain_array
 from tapegrad.transform.syntax import callee_of, key_of, subtree
 from tapegrad.transform.trees import quoted, quoted_block
-from tapegrad.transform.verifier.memory import SHAPE
 
 _EXPONENTS = (types.float64, types.int64)
 
@@ -194,7 +194,7 @@ def _is_new(before: list[ast.stmt], array: str) -> bool:
 
 def _shares(node: ast.AST, array: str) -> bool:
     """Whether a node reads more of an array than its shape."""
-    if isinstance(node, ast.Attribute) and node.attr in SHAPE:
+    if isinstance(node, ast.Attribute) and node.attr in SHAPE_ATTRIBUTES:
         return False
     is_read = isinstance(node, ast.Name) and node.id == array
     return is_read or any(_shares(child, array) for child in ast.iter_child_nodes(node))

@@ -32,9 +32,8 @@ from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.optimize.holding import Flow
 from tapegrad.transform.optimize.making import is_plain_array, made
 from tapegrad.transform.printer import is_parallel
-from tapegrad.transform.syntax import callee_of, may_leave, subtree, text_of
+from tapegrad.transform.syntax import callee_of, leaves, may_leave, subtree, text_of
 from tapegrad.transform.trees import Part, quoted, quoted_block
-from tapegrad.transform.verifier.code import leaves
 
 _WITHOUT_DATA = tuple(f"np.{name}" for name in facts.MADE & facts.OF_SHAPES)
 

@@ -6,8 +6,7 @@ import ast
 
 from tapegrad.transform import facts
 from tapegrad.transform.frontend.liveness import assigned
-from tapegrad.transform.syntax import callee_of, subtree, text_of
-from tapegrad.transform.verifier.code import paired
+from tapegrad.transform.syntax import callee_of, paired, subtree, text_of
 
 _NEW = frozenset(f"np.{name}" for name in facts.MADE)
 # parts of the tape, which is no array of the user

@@ -24,6 +24,7 @@ import numpy as np
 from numba.core import types
 
 from tapegrad.transform import facts
+from tapegrad.transform.facts import SHAPE_ATTRIBUTES
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.independence.uses import READING, effect_of
@@ -34,7 +35,6 @@ from tapegrad.transform.optimize.making import MAKERS, is_plain_array
 from tapegrad.transform.optimize.rows import Rows, drop_rows, loops_with_rows
 from tapegrad.transform.syntax import callee_of, subtree, text_of
 from tapegrad.transform.trees import complete
-from tapegrad.transform.verifier.memory import SHAPE
 
 
 def read_stored_rows(function: Function) -> bool:
@@ -137,7 +137,7 @@ class _Search:
         """Whether an array is used by what makes it, by what fills it, and otherwise only read."""
         read = 2
         for node in subtree(self.tree):
-            if isinstance(node, ast.Attribute) and node.attr in SHAPE:
+            if isinstance(node, ast.Attribute) and node.attr in SHAPE_ATTRIBUTES:
                 read += _is(node.value, array)
             elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
                 read += _is(node.value, array) and self.is_element(node)

@@ -20,6 +20,7 @@ import ast
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 
+from tapegrad.transform.facts import SHAPE_ATTRIBUTES
 from tapegrad.transform.frontend.liveness import assigned, live, used
 from tapegrad.transform.frontend.source import MATTERS
 from tapegrad.transform.independence.plan import offset_of
@@ -31,7 +32,6 @@ from tapegrad.transform.optimize.extents import Extents
 from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.syntax import callee_of, key_of, may_leave, subtree, text_of
 from tapegrad.transform.trees import qualified, quoted_block
-from tapegrad.transform.verifier.memory import SHAPE
 
 Index = tuple[Hashable, ...]  # the keys of its parts
 _WITHOUT_ZEROS = {"np.zeros": "np.empty", "np.zeros_like": "np.empty_like"}
@@ -73,7 +73,7 @@ class _Site:
 
     def uses(self, node: ast.AST) -> int:
         """Return how often a node uses elements of the array, or may."""
-        if isinstance(node, ast.Attribute) and node.attr in SHAPE:
+        if isinstance(node, ast.Attribute) and node.attr in SHAPE_ATTRIBUTES:
             return 0
         own = isinstance(node, ast.Name) and node.id in self.names
         return own + sum(map(self.uses, ast.iter_child_nodes(node)))

@@ -14,8 +14,7 @@ from tapegrad.transform.generated import Generated
 from tapegrad.transform.ir import name as name_of
 from tapegrad.transform.nodes import attribute
 from tapegrad.transform.optimize.iteration import RUNTIME
-from tapegrad.transform.syntax import subtree, text_of
-from tapegrad.transform.verifier.code import leaves
+from tapegrad.transform.syntax import leaves, subtree, text_of
 
 _MODULES = ("np", "math", "scalar_ops")
 

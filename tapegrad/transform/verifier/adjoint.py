@@ -12,9 +12,9 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from tapegrad.transform.syntax import text_of
+from tapegrad.transform.syntax import leaves, paired, text_of
 from tapegrad.transform.verifier.calls import Calls, is_tape
-from tapegrad.transform.verifier.code import called, is_in, leaves, module_call, names_in, paired
+from tapegrad.transform.verifier.code import called, is_in, module_call, names_in
 from tapegrad.transform.verifier.cotangents import TAPE
 from tapegrad.transform.verifier.events import (
     Event,

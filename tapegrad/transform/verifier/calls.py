@@ -7,7 +7,8 @@ import re
 from collections.abc import Hashable
 from typing import Any
 
-from tapegrad.transform.verifier.code import is_in, leaves, names_in
+from tapegrad.transform.syntax import leaves
+from tapegrad.transform.verifier.code import is_in, names_in
 from tapegrad.transform.verifier.cotangents import REVERSE, TAPE
 from tapegrad.transform.verifier.events import (
     Event,

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeGuard
 
 from tapegrad.transform.errors import InternalError
 from tapegrad.transform.printer import is_parallel
-from tapegrad.transform.syntax import subtree, text_of
+from tapegrad.transform.syntax import paired, subtree, text_of
 
 _SIMPLE = (
     *(ast.Assign, ast.AugAssign, ast.Expr, ast.Return, ast.Raise, ast.Pass, ast.Break),
@@ -325,13 +325,6 @@ def condition(test: ast.expr) -> tuple[str, bool] | None:
     return (test.id, True) if isinstance(test, ast.Name) else None
 
 
-def leaves(node: ast.expr) -> list[ast.expr]:
-    """Return the items of a tuple, with nested tuples flattened."""
-    if isinstance(node, ast.Tuple):
-        return [leaf for item in node.elts for leaf in leaves(item)]
-    return [node]
-
-
 def makes_named_tuple(node: ast.expr) -> bool:
     """Whether an expression calls the class of a named tuple."""
     return isinstance(node, ast.Call) and (called(node) or "").startswith("class_")
@@ -383,12 +376,3 @@ def names_in(node: ast.AST) -> list[ast.Name]:
         ]
         vars(node)["_names"] = found
     return found
-
-
-def paired(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
-    """Return the pairs of targets and values of an assignment."""
-    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
-        if len(target.elts) == len(value.elts):
-            found = zip(target.elts, value.elts, strict=True)
-            return [pair for one, two in found for pair in paired(one, two)]
-    return [(target, value)]

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tapegrad.transform.errors import InternalError
-from tapegrad.transform.syntax import subtree
-from tapegrad.transform.verifier.code import POPS, TANGENT_PUSHES, called, leaves, module_call
+from tapegrad.transform.syntax import leaves, subtree
+from tapegrad.transform.verifier.code import POPS, TANGENT_PUSHES, called, module_call
 
 Names = Mapping[str, Sequence[str]]
 

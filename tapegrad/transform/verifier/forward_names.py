@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.transform.syntax import leaves
 from tapegrad.transform.verifier.code import (
     POPS,
     PUSHES,
@@ -15,7 +16,6 @@ from tapegrad.transform.verifier.code import (
     Code,
     called,
     is_in,
-    leaves,
     module_call,
     names_in,
     nodes_of,

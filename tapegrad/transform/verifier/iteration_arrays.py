@@ -9,8 +9,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tapegrad.transform.syntax import text_of
-from tapegrad.transform.verifier.code import POPS, Code, leaves, module_call, paired
+from tapegrad.transform.syntax import leaves, paired, text_of
+from tapegrad.transform.verifier.code import POPS, Code, module_call
 from tapegrad.transform.verifier.memory import Memory
 
 Path = tuple[int, ...]  # the ids of the loops around a statement

@@ -5,14 +5,13 @@ from __future__ import annotations
 import ast
 import re
 
-from tapegrad.transform.syntax import callee_of, text_of
+from tapegrad.transform.syntax import callee_of, leaves, text_of
 from tapegrad.transform.verifier import tape as of_tape
 from tapegrad.transform.verifier.code import (
     POPS,
     PUSHES,
     called,
     is_in,
-    leaves,
     module_call,
     names_in,
 )

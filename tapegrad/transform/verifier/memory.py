@@ -17,17 +17,16 @@ from collections.abc import Iterable
 
 from tapegrad.transform import facts
 from tapegrad.transform.rules import arrays
+from tapegrad.transform.syntax import leaves, paired
 from tapegrad.transform.verifier.code import (
     MODULES,
     PUSHES,
     Code,
     called,
-    leaves,
     makes_named_tuple,
     module_call,
     names_in,
     nodes_of,
-    paired,
 )
 from tapegrad.transform.verifier.cotangents import FORWARD, Cotangents
 from tapegrad.transform.verifier.summary import Summary

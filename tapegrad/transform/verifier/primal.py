@@ -10,8 +10,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Hashable
 
-from tapegrad.transform.syntax import key_of, text_of
-from tapegrad.transform.verifier.code import Code, called, paired
+from tapegrad.transform.syntax import key_of, paired, text_of
+from tapegrad.transform.verifier.code import Code, called
 from tapegrad.transform.verifier.cotangents import FORWARD, TANGENT
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import ast
 import re
 
-from tapegrad.transform.verifier.code import Code, called, leaves, module_call, paired
+from tapegrad.transform.syntax import leaves, paired
+from tapegrad.transform.verifier.code import Code, called, module_call
 from tapegrad.transform.verifier.memory import differ
 from tapegrad.transform.verifier.summary import Summary
 

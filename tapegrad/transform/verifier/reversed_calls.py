@@ -6,11 +6,8 @@ import ast
 import builtins
 from typing import Any
 
-from tapegrad.transform.verifier.code import (
-    called,
-    leaves,
-    names_in,
-)
+from tapegrad.transform.syntax import leaves
+from tapegrad.transform.verifier.code import called, names_in
 from tapegrad.transform.verifier.cotangents import FORWARD, REVERSE, TAPE
 from tapegrad.transform.verifier.numbering import Needs, Numbering
 

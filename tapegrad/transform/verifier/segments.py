@@ -26,8 +26,8 @@ from __future__ import annotations
 
 import ast
 
-from tapegrad.transform.syntax import text_of
-from tapegrad.transform.verifier.code import Code, called, leaves, module_call
+from tapegrad.transform.syntax import leaves, text_of
+from tapegrad.transform.verifier.code import Code, called, module_call
 from tapegrad.transform.verifier.cotangents import REVERSE, TAPE
 from tapegrad.transform.verifier.numbering import Needs
 from tapegrad.transform.verifier.reading import SEED

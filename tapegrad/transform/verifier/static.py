@@ -6,13 +6,12 @@ import ast
 import re
 from typing import Any
 
-from tapegrad.transform.syntax import text_of
+from tapegrad.transform.syntax import paired, text_of
 from tapegrad.transform.verifier.code import (
     Code,
     called,
     module_call,
     names_in,
-    paired,
     targets,
     walk,
 )

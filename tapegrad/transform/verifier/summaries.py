@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ast
 
+from tapegrad.transform.syntax import leaves, paired
 from tapegrad.transform.verifier.code import (
     PUSHES,
     Code,
     called,
-    leaves,
     module_call,
     names_in,
-    paired,
 )
 from tapegrad.transform.verifier.cotangents import Cotangents
 from tapegrad.transform.verifier.memory import Memory, added_to, results_of, shape_only, shows

@@ -5,13 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Hashable
 
-from tapegrad.transform.syntax import text_of
+from tapegrad.transform.syntax import leaves, text_of
 from tapegrad.transform.verifier.code import (
     POPS,
     TANGENT_PUSHES,
     called,
     is_in,
-    leaves,
     module_call,
     names_in,
 )

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Callable, Hashable, Iterator
 
 from tapegrad.transform.facts import NEW_METHODS
-from tapegrad.transform.syntax import text_of
-from tapegrad.transform.verifier.code import called, leaves, module_call, names_in
+from tapegrad.transform.syntax import leaves, text_of
+from tapegrad.transform.verifier.code import called, module_call, names_in
 from tapegrad.transform.verifier.events import (
     Event,
     ExpectedTangents,

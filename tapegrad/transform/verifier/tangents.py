@@ -14,14 +14,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Hashable, Iterator
 
-from tapegrad.transform.syntax import text_of
+from tapegrad.transform.syntax import paired, text_of
 from tapegrad.transform.verifier.code import (
     POPS,
     PUSHES,
     Code,
     module_call,
     names_in,
-    paired,
 )
 from tapegrad.transform.verifier.cotangents import TANGENT
 from tapegrad.transform.verifier.events import (

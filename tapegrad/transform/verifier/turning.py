@@ -5,11 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-from tapegrad.transform.syntax import text_of
+from tapegrad.transform.syntax import leaves, text_of
 from tapegrad.transform.verifier.code import (
     called,
     is_in,
-    leaves,
     module_call,
     names_in,
     nodes_of,

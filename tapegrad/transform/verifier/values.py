@@ -14,16 +14,14 @@ from __future__ import annotations
 
 import ast
 
-from tapegrad.transform.syntax import text_of
+from tapegrad.transform.syntax import leaves, paired, text_of
 from tapegrad.transform.verifier import tape as of_tape
 from tapegrad.transform.verifier.adjoint import compare
 from tapegrad.transform.verifier.code import (
     Code,
     called,
     condition,
-    leaves,
     names_in,
-    paired,
     walk,
 )
 from tapegrad.transform.verifier.cotangents import FORWARD, REVERSE, TANGENT, TAPE

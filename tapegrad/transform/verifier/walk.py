@@ -11,15 +11,13 @@ from collections.abc import Hashable, Iterator
 from typing import Any
 
 from tapegrad.transform.facts import NEW_METHODS
-from tapegrad.transform.syntax import text_of
+from tapegrad.transform.syntax import leaves, paired, text_of
 from tapegrad.transform.verifier.code import (
     Code,
     called,
-    leaves,
     module_call,
     names_in,
     nodes_of,
-    paired,
     targets,
 )
 from tapegrad.transform.verifier.events import Event, Handle, Memory, Number, Operand, Value
