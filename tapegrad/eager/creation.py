@@ -284,8 +284,10 @@ def linspace(
         return (made, step) if retstep else made
     if device is not None:
         start, stop = as_tensor(start, device=device), as_tensor(stop, device=device)
-    one, two = as_tensor(start), as_tensor(stop)
-    share = np.linspace(0.0, 1.0, num, endpoint)
+    kinds = [end if type(end) in (int, float) else as_tensor(end).dtype for end in (start, stop)]
+    kind = np.result_type(*kinds, 0.0)  # numbers of Python have no precision of their own
+    one, two = (as_tensor(end).astype(kind) for end in (start, stop))
+    share = np.linspace(0.0, 1.0, num, endpoint, dtype=np.finfo(kind).dtype)
     share = share.reshape(-1, *[1] * max(one.ndim, two.ndim))
     spaced = one + (two - one) * share
     spaced = moveaxis(spaced, 0, axis)

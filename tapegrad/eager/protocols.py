@@ -338,7 +338,7 @@ def _bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
     size = np.bincount(index, None, minlength).size  # checks the indices
     if np.shape(weights) != index.shape:
         raise ValueError(f"bincount: weights of shape {weights.shape} for shape {index.shape}")
-    return FUNCTIONS["scatter_add"](weights, (size,), index)
+    return FUNCTIONS["scatter_add"](weights.astype(np.float64), (size,), index)
 
 
 def _histogram(

@@ -24,6 +24,7 @@ from tapegrad.ops.op import (
 )
 from tapegrad.ops.piecewise import where
 from tapegrad.ops.shape import (
+    astype,
     broadcast_to,
     concatenate,
     flip,
@@ -111,6 +112,12 @@ def _as_real(x: Any) -> Any:
     return np.asarray(plain(x), np.float64) if dtype_of(x).kind in "biu" else x
 
 
+def _in_double(x: Any) -> Any:
+    """Return an array in double precision, in which NumPy interpolates."""
+    wide = np.result_type(dtype_of(x), np.float64)
+    return x if dtype_of(x) == wide else astype(x, wide)
+
+
 @composite
 def trapezoid(y, x=None, dx=1.0, axis=-1):
     """Integral by the trapezoidal rule, for given coordinates or a constant step."""
@@ -131,7 +138,7 @@ def interp(x, xp, fp, left=None, right=None, period=None):
     """
     if period is not None:
         raise TypeError("interp: periods are not supported; take x % period, and extend xp and fp")
-    x, xp, fp = _as_real(x), _as_real(xp), _as_real(fp)
+    x, xp, fp = (_in_double(_as_real(given)) for given in (x, xp, fp))
     refuse_complex("interp", x, xp)
     points, at = np.asarray(plain(xp)), np.asarray(plain(x))
     if points.ndim != 1 or points.size != shape_of(fp)[0]:

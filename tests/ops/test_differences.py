@@ -103,3 +103,27 @@ def test_interpolation_outside_of_points_that_coincide(xp):
     assert np.array_equal(
         by_points, tg.grad(tg.njit(lambda points: np.sum(np.interp(at, points, fp))))(np.array(xp))
     )
+
+
+SINGLE = np.array([0.1, 0.3, 0.9, 1.6], np.float32)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: np.interp(np.float32(0.5), x, x),
+        lambda x: np.bincount([0, 2, 2, 1], weights=x),
+        lambda x: np.linspace(x[0], x[1], 3),
+        lambda x: np.linspace(x[0], 1.0, 3),
+        lambda x: np.linspace(0, x, 3),
+        lambda x: np.linspace(np.float64(0.0), x[0], 3),
+    ],
+)
+def test_precision_is_that_of_numpy(function):
+    """Whether in single or in double precision; gradients are in that of the argument."""
+    expected = function(SINGLE)
+    x = tg.tensor(SINGLE, requires_grad=True)
+    for found in (function(x).detach().numpy(), tg.jit(function)(SINGLE)):
+        assert np.asarray(found).dtype == expected.dtype
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+    assert tg.grad(lambda x: tg.sum(function(x)))(SINGLE).dtype == np.float32
