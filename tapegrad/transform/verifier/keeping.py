@@ -25,6 +25,7 @@ from tapegrad.transform.verifier.tape import (
     Kept,
     Numbers,
     Rows,
+    Tape,
 )
 
 
@@ -48,6 +49,11 @@ class Keeping:
         self.has_tape = False
         self.is_given = False  # whether the tape was given back
 
+    @property
+    def tape(self) -> Tape:
+        """What is on the tape."""
+        return self.place.tape
+
     def is_of_tape(self, node: ast.AST) -> bool:
         """Whether code uses the tape."""
         if isinstance(node, ast.Assign) and callee_of(node.value) == "runtime.take_tape":
@@ -57,18 +63,18 @@ class Keeping:
         if of_tape.mentions(node):
             return True
         return isinstance(node, ast.expr) and any(
-            n.id in self.place.tape.reserved for n in names_in(node)
+            n.id in self.tape.reserved for n in names_in(node)
         )
 
     def tape_statement(self, node: ast.stmt) -> None:
         text = text_of(node)
         if text in ("tape = runtime.take_tape()", "top = 0"):
-            if self.place.tape.items:
+            if self.tape.items:
                 raise self.wrong("the tape is taken where values are on it", node)
             return
         if text == "runtime.give_tape(tape)":
             self.is_given = True
-            if self.place.tape.items:
+            if self.tape.items:
                 raise self.wrong("what was kept on the tape is left there", node)
             return
         if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
@@ -93,11 +99,8 @@ class Keeping:
                 if isinstance(value, ast.BinOp) and text_of(value.left) == "top":
                     count, length = of_tape.rows_of(value.right)
                     if length is not None:
-                        self.place.tape.reserved[target.id] = (
-                            count,
-                            self.numbers.value(length),
-                            False,
-                        )
+                        trips = self.numbers.value(length)
+                        self.tape.reserved[target.id] = (count, trips, False)
                         return
             if isinstance(value, ast.Call):
                 self.tape_call(node, target, value)
@@ -111,10 +114,10 @@ class Keeping:
         body = [text_of(s) for s in node.body]
         if needed == text or body != [f"tape = runtime.grown(tape, {needed})"] or node.orelse:
             raise self.wrong("a use of the tape that is neither a push nor a pop", node)
-        if needed in self.place.tape.reserved:
-            self.place.tape.reserved[needed] = (*self.place.tape.reserved[needed][:2], True)
+        if needed in self.tape.reserved:
+            self.tape.reserved[needed] = (*self.tape.reserved[needed][:2], True)
         elif re.fullmatch(r"top \+ \d+", needed):
-            self.place.tape.room = int(needed[6:])
+            self.tape.room = int(needed[6:])
         else:
             raise self.wrong("room is made for something else", node)
 
@@ -137,18 +140,18 @@ class Keeping:
         number, length, turn = found
         kept = self.kept(node, value)
         if turn is None:
-            if number >= self.place.tape.room or number in self.place.tape.slots:
+            if number >= self.tape.room or number in self.tape.slots:
                 raise self.wrong("a number is kept where there is no room for it", node)
-            self.place.tape.slots[number] = kept
+            self.tape.slots[number] = kept
             return
         frame = self.place.frames[-1] if self.place.frames else None
         error = self.wrong("a number is kept in a row that is not its own", node)
-        if frame is None or self.place.tape.items:
+        if frame is None or self.tape.items:
             raise error
         trips = frame.trips if length is None else self.numbers.value(length)
         if trips != frame.trips or self.numbers.value(turn) != self.turn_of(frame):
             raise error
-        fitting = [r for r in self.place.tape.reserved.values() if r[1] == frame.trips and r[2]]
+        fitting = [r for r in self.tape.reserved.values() if r[1] == frame.trips and r[2]]
         if not any(number < count for count, _, _ in fitting):
             raise self.wrong("a number is kept where there is no room for it", node)
         facts = frozenset(
@@ -174,23 +177,19 @@ class Keeping:
 
     def push(self, node: ast.AugAssign) -> None:
         count = node.value.value if isinstance(node.value, ast.Constant) else None
-        slots = self.place.tape.slots
-        if (
-            not isinstance(count, int)
-            or sorted(slots) != [*range(count)]
-            or count > self.place.tape.room
-        ):
+        slots = self.tape.slots
+        are_all = isinstance(count, int) and sorted(slots) == [*range(count)]
+        if not isinstance(count, int) or not are_all or count > self.tape.room:
             raise self.wrong("the top of the tape moves by another number than was kept", node)
-        self.place.tape.items.append(Numbers(tuple(slots[k] for k in range(count))))
-        self.place.tape.slots = {}
-        self.place.tape.moved()
+        self.tape.items.append(Numbers(tuple(slots[k] for k in range(count))))
+        self.tape.slots = {}
+        self.tape.moved()
 
     def claim(self, node: ast.stmt, needed: str) -> None:
         """Process the move of the top past the rows of a loop."""
-        count, trips, fits = self.place.tape.reserved.get(needed, (0, -1, False))
-        found = [
-            f for f in self.place.loops.values() if not f.is_claimed and f.path == self.place.path
-        ]
+        count, trips, fits = self.tape.reserved.get(needed, (0, -1, False))
+        loops, path = self.place.loops.values(), self.place.path
+        found = [loop for loop in loops if not loop.is_claimed and loop.path == path]
         if len(found) != 1 or not fits:
             raise self.wrong("the top of the tape moves without a loop that kept values", node)
         frame = found[0]
@@ -199,24 +198,24 @@ class Keeping:
         frame.is_claimed = True
         # a row of a branch that no path takes is empty
         rows = tuple(tuple(frame.rows.get(k, ())) for k in range(count))
-        self.place.tape.items.append(Rows(frame.number, trips, rows))
-        self.place.tape.moved()
+        self.tape.items.append(Rows(frame.number, trips, rows))
+        self.tape.moved()
 
     def pop(self, node: ast.AugAssign) -> None:
-        item = self.place.tape.items.pop() if self.place.tape.items else None
+        item = self.tape.items.pop() if self.tape.items else None
         if isinstance(node.value, ast.Constant):
             if not isinstance(item, Numbers) or len(item.values) != node.value.value:
                 raise self.wrong("other numbers are taken from the tape than were kept", node)
-            self.place.tape.moved()
-            self.place.tape.taken = item
+            self.tape.moved()
+            self.tape.taken = item
             return
         count, length = of_tape.rows_of(node.value)
         if length is None or not isinstance(item, Rows) or len(item.rows) != count:
             raise self.wrong("other rows are taken from the tape than were kept", node)
         if self.numbers.value(length) != item.trips:
             raise self.wrong("rows of another length are taken from the tape", node)
-        self.place.tape.moved()
-        self.place.tape.rows = item
+        self.tape.moved()
+        self.tape.rows = item
 
     def get(self, node: ast.stmt, target: str, index: ast.expr, bits: bool) -> None:
         found = of_tape.place(index)
@@ -225,10 +224,10 @@ class Keeping:
         number, length, turn = found
         kept: Kept | None = None
         if turn is None:
-            if self.place.tape.taken is not None and number < len(self.place.tape.taken.values):
-                kept = self.place.tape.taken.values[number]
-        elif self.place.tape.rows is not None and number < len(self.place.tape.rows.rows):
-            rows = self.place.tape.rows
+            if self.tape.taken is not None and number < len(self.tape.taken.values):
+                kept = self.tape.taken.values[number]
+        elif self.tape.rows is not None and number < len(self.tape.rows.rows):
+            rows = self.tape.rows
             fits = length is None or self.numbers.value(length) == rows.trips
             now = set(self.numbers.facts.items())
             for one in rows.rows[number]:
@@ -246,15 +245,15 @@ class Keeping:
         given = [text_of(a) for a in call.args]
         is_by_elements = found is not None and found[1].endswith("_elements")
         if found in PUSHES:
-            if names != ["tape", "top"] or given[:2] != ["tape", "top"] or self.place.tape.slots:
+            if names != ["tape", "top"] or given[:2] != ["tape", "top"] or self.tape.slots:
                 raise self.wrong("a use of the tape that is neither a push nor a pop", node)
             kept = self.kept(node, call.args[2])
             contents = self.numbers.version([kept.name]) if is_by_elements else ()
-            self.place.tape.items.append(Array(kept, given[3], contents))
-            self.place.tape.moved()
+            self.tape.items.append(Array(kept, given[3], contents))
+            self.tape.moved()
             return
         if found in POPS:
-            item = self.place.tape.items.pop() if self.place.tape.items else None
+            item = self.tape.items.pop() if self.tape.items else None
             if names[1:] != ["top"] or given[:2] != ["tape", "top"]:
                 raise self.wrong("a use of the tape that is neither a push nor a pop", node)
             if (
@@ -272,17 +271,17 @@ class Keeping:
                 number = self.numbers.number("elements", item.kept.value, item.contents)
                 self.numbers.elements[number] = item.kept.value, item.contents
                 self.numbers.state.values[names[0]] = number
-            self.place.tape.moved()
+            self.tape.moved()
             return
         function = called(call) or ""
         if function not in self.numbers.summaries or given[-2:] != ["tape", "top"]:
             raise self.wrong("a use of the tape that is neither a push nor a pop", node)
         if FORWARD.search(function):
-            if names[-2:] != ["tape", "top"] or self.place.tape.slots:
+            if names[-2:] != ["tape", "top"] or self.tape.slots:
                 raise self.wrong("the tape of a call is dropped", node)
             pair = FORWARD.sub(r"_reverse\1", function)
             arguments = self.calls.primal_arguments(call)
-            self.place.tape.items.append(Called(pair, arguments[: self.calls.common(pair)]))
+            self.tape.items.append(Called(pair, arguments[: self.calls.common(pair)]))
             whole = self.numbers.new()
             self.numbers.reading = {}
             for place, name in enumerate(names[:-2]):
@@ -291,7 +290,7 @@ class Keeping:
         elif REVERSE.search(function):
             if names[-1] != "top":
                 raise self.wrong("the tape of a call is dropped", node)
-            item = self.place.tape.items.pop() if self.place.tape.items else None
+            item = self.tape.items.pop() if self.tape.items else None
             if not isinstance(item, Called) or item.pair != function:
                 raise self.wrong("a call takes from the tape what another one kept", node)
             now = self.calls.primal_arguments(call)[: self.calls.common(function)]
@@ -299,4 +298,4 @@ class Keeping:
                 raise self.wrong("a call has other arguments than in the forward code", node)
         else:
             raise self.wrong("a use of the tape that is neither a push nor a pop", node)
-        self.place.tape.moved()
+        self.tape.moved()

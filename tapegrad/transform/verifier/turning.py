@@ -147,9 +147,8 @@ class Turning:
             trips = self.numbers.value(trips_of(low, high, step))
         elif isinstance(node, ast.For):
             self.numbers.value(node.iter)
-        frame = Turned(
-            len(self.place.loops), self.place.path, index, self.numbers.new(), bounds, values, trips
-        )
+        number, path = len(self.place.loops), self.place.path
+        frame = Turned(number, path, index, self.numbers.new(), bounds, values, trips)
         frame.node = node
         self.place.loops[frame.number] = frame
         if index is not None and index not in ("_", "turn"):
@@ -175,11 +174,8 @@ class Turning:
         if not self.place.frames or self.place.frames[-1] is None:
             return
         frame, tape = self.place.frames[-1], self.place.tapes[-1]
-        if (
-            self.place.tape.slots
-            or tape.slots
-            or (self.place.tape is not tape and self.place.tape.items)
-        ):
+        now = self.place.tape
+        if now.slots or tape.slots or (now is not tape and now.items):
             raise self.wrong("a loop is left where its values are half kept", node)
         counted = {name for name, count in frame.counted.items() if count == 1}
         frame.breaks.append((counted, tuple(tape.items)))
@@ -223,10 +219,8 @@ class Turning:
         if loop.bounds is None or loop.values is None:
             raise error
         low, high, step = loop.bounds
-        known = [
-            self.numbers.value(one) == two
-            for one, two in zip(loop.bounds, loop.values, strict=True)
-        ]
+        pairs = zip(loop.bounds, loop.values, strict=True)
+        known = [self.numbers.value(one) == two for one, two in pairs]
         shown = [text_of(part) for part in loop.bounds]
         if not (known[0] and known[2]):
             raise error

@@ -138,16 +138,14 @@ class Values:
             self.numbers.current = code
             self.numbers.local = code.locals
             self.numbers.in_reverse = code is self.code and self.forward is not None
-            params = {
-                n: self.numbers.number("param", n) for n in code.parameters if n not in self.bars
-            }
+            own = [name for name in code.parameters if name not in self.bars]
+            params = {name: self.numbers.number("param", name) for name in own}
             params.update(handed)
             for name in params:
                 self.numbers.canon.setdefault(name, params[name])
             self.numbers.state = State(params, contents)
             self.keeping.has_tape = code.parameters[-2:] == list(TAPE)
             self.place.tape = Tape(items)
-            self.start = items if self.keeping.has_tape else []
             self.keeping.is_given = self.keeping.has_tape
             self.block(code.body)
             if self.keeping.has_tape and not self.keeping.is_given:
@@ -250,9 +248,8 @@ class Values:
 
     def made(self, target: str, value: ast.expr) -> int:
         if target in self.memory.arrays:
-            is_joined = (
-                isinstance(value, ast.Tuple) and self.numbers.joined_tuple(value) is not None
-            )
+            whole = self.numbers.joined_tuple(value) if isinstance(value, ast.Tuple) else None
+            is_joined = whole is not None
             if is_joined or self.memory.shared(value):
                 return self.numbers.handle(value)
             version = self.numbers.contents(self.memory.of(target))
@@ -265,9 +262,8 @@ class Values:
         name = node.target.id
         if name in self.memory.arrays:
             return  # in place
-        value = self.numbers.number(
-            "add", type(node.op).__name__, self.numbers.named(name), self.numbers.value(node.value)
-        )
+        parts = self.numbers.named(name), self.numbers.value(node.value)
+        value = self.numbers.number("add", type(node.op).__name__, *parts)
         frame = self.place.frames[-1] if self.place.frames else None
         if frame is not None and text_of(node) == f"{name} += 1":
             frame.counted[name] = frame.counted.get(name, 0) + 1
@@ -395,9 +391,8 @@ class Values:
                 self.numbers.canon[name] = values[name]
         contents = {}
         for of in one.contents.keys() | two.contents.keys():
-            contents[of] = self.numbers.join(
-                cond, one.contents.get(of, -1), two.contents.get(of, -1)
-            )
+            sides = one.contents.get(of, -1), two.contents.get(of, -1)
+            contents[of] = self.numbers.join(cond, *sides)
         return State(values, contents)
 
     def popped_branch(self, node: ast.If, cond: int) -> Branch | None:
