@@ -238,6 +238,24 @@ def test_constants_and_roots(function, monkeypatch, tmp_path):
             assert result.runs >= 1, result.reason
 
 
+@pytest.mark.parametrize("layout", ["C", "F"])
+@pytest.mark.parametrize("contiguous", [np.ascontiguousarray, np.asfortranarray])
+def test_writes_to_copies_and_views(contiguous, layout, monkeypatch, tmp_path):
+    """Arguments, and arrays that are like them, keep their order."""
+
+    @tg.njit
+    def written(x):
+        v = contiguous(x)
+        v[0, 1] = v[0, 0] * v[1, 0]
+        return np.sum(x * x) + np.sum(v)
+
+    kind = types.Array(FLOAT, 2, layout)
+    for number, transform in enumerate((tg.value_and_grad, tg.jvp)):
+        kinds = (kind, kind)[: number + 1]
+        found = comparisons(transform(written), kinds, monkeypatch, tmp_path / str(number))
+        assert [(result.difference, result.runs >= 1) for _, result in found] == [("", True)]
+
+
 # -- what is not compared --------------------------------------------------------------------
 
 

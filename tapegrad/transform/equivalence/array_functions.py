@@ -132,11 +132,14 @@ def ones(shape: Any, dtype: Any = None) -> np.ndarray:
 
 
 def _like(make: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function that makes an array with the shape of another one."""
+    """Return the function that makes an array with the shape, and the order, of another one."""
 
     def call(x: Any, *args: Any, dtype: Any = None) -> Any:
         own = x.dtype if isinstance(x, np.ndarray) else OBJECTS
-        return make(np.shape(x), *args, dtype=own if dtype is None else dtype)
+        kind = own if dtype is None else dtype
+        if isinstance(x, np.ndarray) and x.flags.f_contiguous and not x.flags.c_contiguous:
+            return make(x.shape[::-1], *args, dtype=kind).T
+        return make(np.shape(x), *args, dtype=kind)
 
     return call
 

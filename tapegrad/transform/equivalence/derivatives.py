@@ -174,7 +174,7 @@ def _moved(value: Any, direction: Any, step: int) -> Any:
     if isinstance(value, Number):
         return Number((value.value + PRIME * step * next(direction)) % RUN.modulus)
     if isinstance(value, np.ndarray) and value.dtype == object:
-        made = value.copy()
+        made = value.copy(order="K")  # writes to copies and to views go elsewhere
         for place in np.ndindex(value.shape):
             made[place] = _moved(value[place], direction, step)
         return made
