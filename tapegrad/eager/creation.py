@@ -282,11 +282,14 @@ def linspace(
         if type(made._meta) is Origin:
             made._meta = meta_of_result(start, stop)
         return (made, step) if retstep else made
-    if device is not None:
-        start, stop = as_tensor(start, device=device), as_tensor(stop, device=device)
-    kinds = [end if type(end) in (int, float) else as_tensor(end).dtype for end in (start, stop)]
-    kind = np.result_type(*kinds, 0.0)  # numbers of Python have no precision of their own
-    one, two = (as_tensor(end).astype(kind) for end in (start, stop))
+    one, two = (as_tensor(end, device=device) for end in (start, stop))
+    # numbers of Python have no precision of their own
+    kinds = [
+        end if type(end) in (int, float, complex) else made.dtype
+        for end, made in ((start, one), (stop, two))
+    ]
+    kind = np.result_type(*kinds, 0.0)
+    one, two = one.astype(kind), two.astype(kind)
     share = np.linspace(0.0, 1.0, num, endpoint, dtype=np.finfo(kind).dtype)
     share = share.reshape(-1, *[1] * max(one.ndim, two.ndim))
     spaced = one + (two - one) * share

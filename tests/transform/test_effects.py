@@ -40,19 +40,21 @@ def written(function):
         elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             call = node.value
             text = callee_of(call) or ""
-            inner = EFFECTS.get(text)
-            if inner is None and hasattr(arrays, text):
-                inner = [call.args[k] for k in written_by_helper(text)]
-                targets = inner
-            elif inner is not None:
-                place = inner.adds_to if inner.assigns is None else inner.assigns
-                targets = [] if place is None else [call.args[place]]
+            if text in EFFECTS:
+                targets = [call.args[place] for place in places_of(EFFECTS[text])]
+            elif hasattr(arrays, text):
+                targets = [call.args[place] for place in written_by_helper(text)]
         for target in targets:
             while isinstance(target, (ast.Subscript, ast.Attribute)):
                 target = target.value
             if isinstance(target, ast.Name) and target.id in views:
                 found.add(views[target.id])
     return found
+
+
+def places_of(effect):
+    """The positions of the arguments that a function writes by its effect."""
+    return {place for place in (effect.adds_to, effect.assigns) if place is not None}
 
 
 def written_by_helper(name):
@@ -65,8 +67,7 @@ def written_by_helper(name):
 def test_effects(name):
     function, effect = python_of(name), EFFECTS[name]
     parameters = [*inspect.signature(function).parameters]
-    places = {place for place in (effect.adds_to, effect.assigns) if place is not None}
-    assert written(function) == {parameters[place] for place in places}
+    assert written(function) == {parameters[place] for place in places_of(effect)}
 
 
 def test_every_derivative_has_an_effect():
