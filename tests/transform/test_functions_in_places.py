@@ -33,6 +33,7 @@ np.sin(x[0]); math.exp(x[1]); x[0] ** x[1]; x[1] // 0.4 + x[0]; x[1] % x[0]; -x[
 np.hypot(x[0], x[1]); np.logaddexp(x[0], x[1]); math.atan2(x[0], x[1]); math.gamma(x[1])
 np.nan_to_num(x[0]); np.clip(x, 0.1, 1.5)[1]; np.where(x > 1, x, 0.0)[1]; np.copysign(x[0], -1.0)
 math.ldexp(x[0], 2); tg.sigmoid(x[0]); tg.relu(x[1]); tg.special.gammaln(x[1]); tg.abs(x[0])
+operator.floordiv(x[1], x[0]) * x[1]; operator.mod(x[1], x[0]); operator.truediv(x[0], x[1])
 operator.mul(x[0], x[1]); operator.neg(x[0]); np.float64(x[0]); x.dtype.type(x[1]); float(x[2])
 max(x[0], x[1]); min(x[0], x[1], x[2]); pow(x[0], 2); sum(x); max(x); min(x); sum((x[0], x[1]))
 divmod(x[1], x[0])[1]; divmod(x[1], x[0])[0] * x[1]; round(x[1]) * x[0]; round(x[1], 1) * x[0]

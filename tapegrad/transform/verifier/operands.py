@@ -16,11 +16,11 @@ FLAT = frozenset(
     [
         *("floor", "ceil", "trunc", "fix", "rint", "round", "around", "sign"),
         *("argmin", "argmax", "nanargmin", "nanargmax", "argsort", "argpartition"),
-        *("searchsorted", "digitize", "nonzero"),
+        *("searchsorted", "digitize", "nonzero", "round_"),
         *("isnan", "isfinite", "isinf", "signbit", "zeros_like", "ones_like", "empty_like"),
         *("shape", "size", "ndim", "len", "count_nonzero", "any", "all", "argwhere"),
         *("zeros", "ones", "empty", "eye", "int64", "int32", "bool_", "stop_gradient"),
-        *("allclose", "array_equal", "isclose", "floor_divide", "spacing", "isin", "round_"),
+        *("allclose", "array_equal", "isclose", "floor_divide", "floordiv", "spacing", "isin"),
         *("logical_and", "logical_or", "logical_not", "greater", "less", "equal", "identity"),
     ]
 )
