@@ -170,8 +170,13 @@ def expression(node: Node, args: list[str]) -> str:
     is_exact = node.name in _WITHOUT_ROUNDING
     if not is_exact and node.name not in (*_OPERATORS_OF_SINGLES, "astype"):
         pairs = zip(node.args, args, strict=True)
-        args = [f"float({text})" if isinstance(arg, Node) else text for arg, text in pairs]
+        args = [_as_double(arg, text) if isinstance(arg, Node) else text for arg, text in pairs]
     return f"np.float32({_computed(node, args)})"
+
+
+def _as_double(node: Node, text: str) -> str:
+    # numba has no float() of booleans
+    return f"{'np.float64' if node.dtype == np.bool_ else 'float'}({text})"
 
 
 def is_of_singles(node: Node) -> bool:
@@ -203,7 +208,7 @@ def _computed(node: Node, args: list[str]) -> str:
     if name == "astype":
         if node.dtype not in FLOATS:
             raise NotRecordedError(f"a conversion to {node.dtype}")
-        return f"float({args[0]})" if node.dtype == FLOAT else args[0]
+        return _as_double(node.args[0], args[0]) if node.dtype == FLOAT else args[0]
     if node.name in ("sum", "max", "min", "logsumexp"):  # over no axes
         return args[0]
     unary = {"negative": "-{}", "positive": "+{}", "square": "{} * {}", "reciprocal": "1.0 / {}"}

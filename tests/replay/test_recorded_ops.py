@@ -91,3 +91,17 @@ def test_functions_of_rows_are_compiled():
     assert not tg.jit(f).inspect(x).startswith("op by op")
     assert_equal(tg.jit(f)(x), f(tg.tensor(x)))
     assert_equal(tg.grad(tg.jit(f))(x), tg.grad(f)(x))
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_booleans_as_numbers_are_compiled(dtype):
+    def f(x):
+        test = x > 0
+        bounded = np.maximum(test, x) + np.hypot(test, x) + np.logaddexp(x, test)
+        return np.sum(test.astype(dtype) * x + bounded + x * x**test) * (x[0] > 0).astype(dtype)
+
+    x = np.array([0.5, -1.5, 2.5], dtype)
+    jitted = tg.jit(f)
+    assert_equal(tg.grad(jitted)(x), tg.grad(f)(x), 1e-6)
+    assert not jitted.inspect(x).startswith("op by op")
