@@ -21,7 +21,7 @@ from tapegrad.ops.batching import aligned, flattened
 from tapegrad.ops.complex import adjoint, conjugate, conjugated, imag, real
 from tapegrad.ops.composite import composite
 from tapegrad.ops.devices import on_device_of
-from tapegrad.ops.eigenspaces import inverse_of, of_kernel, over_gaps, safe_inverse
+from tapegrad.ops.eigenspaces import inverse_of, of_kernel, of_null_space, over_gaps, safe_inverse
 from tapegrad.ops.op import copied, internal, is_complex, plain, public, rank, shape_of
 from tapegrad.ops.products import matmul
 from tapegrad.ops.shape import (
@@ -413,8 +413,9 @@ def eigh(x, uplo="L"):
 
     The cotangent of x is symmetric. Where eigenvalues coincide, eigenvectors have no derivative: it
     is nan if the vectors of the eigenspace have cotangents that could turn them. Where these are
-    exactly 0, as for vectors that are not used, nothing passes: neither does it for vectors that
-    are multiplied by eigenvalues of 0, several of which coincide. Tangents are nan there.
+    exactly 0, as for vectors that are not used, nothing passes. Vectors that are multiplied by
+    eigenvalues of 0, several of which coincide, have such cotangents, too: it is nan if those of
+    these eigenvalues differ, and other vectors are used. Tangents are nan there.
     """
 
 
@@ -424,7 +425,7 @@ def _(g, z):
     gw, gv = g
     refuse_phases(matmul(adjoint(v), gv), "eigh: the eigenvectors")
     gaps = expand_dims(w, -2) - expand_dims(w, -1)
-    middle = over_gaps(matmul(adjoint(v), gv), w, gaps)
+    middle = over_gaps(matmul(adjoint(v), gv), w, gaps) + of_null_space(gw, w, gv)
     middle = middle + ew.multiply(expand_dims(gw, -2), _eye(shape_of(w)[-1], w))
     full = matmul(v, matmul(middle, adjoint(v)))
     return 0.5 * (full + adjoint(full))
@@ -468,7 +469,7 @@ def _of_thin_svd(g, z):
     vtgv = matmul(adjoint(v), gv)
     eye = _eye(shape_of(s)[-1], s)
     turning = ew.multiply(utgu - adjoint(utgu), row) + ew.multiply(column, vtgv - adjoint(vtgv))
-    middle = over_gaps(turning, s, gaps, (utgu, vtgv))
+    middle = over_gaps(turning, s, gaps, (utgu, vtgv)) + of_null_space(gs, s, gu, gv)
     middle = middle + ew.multiply(expand_dims(gs, -2), eye)
     if is_complex(u):  # the phases of u and v are coupled: each takes one half
         refuse_phases(utgu + vtgv, "svd: the singular vectors")

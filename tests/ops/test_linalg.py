@@ -385,6 +385,31 @@ def test_an_eigenvector_beside_an_eigenspace():
     np.testing.assert_allclose(found, 0.5 * (want + want.T), rtol=1e-11, atol=1e-12)
 
 
+def by_eigh(x):
+    w, v = tg.linalg.eigh(x)
+    return v, w, v.T
+
+
+@pytest.mark.parametrize("decompose", [by_eigh, tg.linalg.svd], ids=["eigh", "svd"])
+@pytest.mark.parametrize("transform", [lambda f: f, tg.jit], ids=["eager", "jit"])
+def test_matrices_with_a_null_space(transform, decompose):
+    """Vectors that are multiplied by 0 seem unused; what their values get tells them apart."""
+    x = np.diag([2.0, 0.0, 0.0])
+
+    @transform
+    def product(x):
+        left, values, right = decompose(x)
+        return tg.sum(left * values @ right * WEIGHTS)
+
+    @transform
+    def first_vector(x):
+        left, values, _ = decompose(x)
+        return tg.sum(values) + left[0, tg.argmax(values)] ** 2
+
+    assert np.isnan(tg.grad(product)(x)).any()
+    np.testing.assert_array_equal(tg.grad(first_vector)(x), np.eye(3))
+
+
 def test_the_vector_of_a_zero_singular_value():
     """It is any vector across the others, in a matrix that is higher than wide."""
     x = np.outer([1.0, 2.0, 3.0], [1.0, -1.0])

@@ -165,6 +165,25 @@ def test_smooth_functions_of_matrices_with_equal_eigenvalues(function, matrix):
         assert np.isnan(run(tg.jvp(function))(matrix, direction)[1])
 
 
+@tg.njit
+def product_by_eigh(a):
+    w, v = np.linalg.eigh(a)
+    return np.sum(v * w @ v.T * M33)
+
+
+@tg.njit
+def product_by_svd(a):
+    u, s, vt = np.linalg.svd(a, False)
+    return np.sum(u * s @ vt * M33)
+
+
+@pytest.mark.parametrize("function", [product_by_eigh, product_by_svd])
+def test_matrices_with_a_null_space(function):
+    """Vectors that are multiplied by 0 seem unused; what their values get tells them apart."""
+    with running(False) as run:
+        assert np.isnan(run(tg.grad(function))(np.diag([2.0, 0.0, 0.0]))).any()
+
+
 def test_equal_singular_values_have_finite_derivatives():
     f = module(
         "import numpy as np, tapegrad as tg\n@tg.njit\ndef f(a):\n"

@@ -227,6 +227,15 @@ def holds_any(x):
     return found
 
 
+@jit
+def mark_null_space(middle, w, g):
+    """Let nan pass between eigenvalues 0 with cotangents that differ (see `of_null_space`)."""
+    for i in range(w.size):
+        for j in range(w.size):
+            if w[i] == 0.0 and w[j] == 0.0 and g[i] != g[j]:
+                middle[i, j] = np.nan
+
+
 @derivative
 def svd_vjp_a(a, a_bar, full_matrices, g_0, g_1, g_2):
     check_square(a, full_matrices, holds_any(g_0) or holds_any(g_2))
@@ -244,6 +253,8 @@ def svd_vjp_a(a, a_bar, full_matrices, g_0, g_1, g_2):
         for j in range(size):
             middle[i, j] = (left[i, j] + left[j, i]) * s[j] + s[i] * (right[i, j] + right[j, i])
         middle[i, i] += g_1[i]
+    if holds_any(g_0) or holds_any(g_2):
+        mark_null_space(middle, s, g_1)
     a_bar += product_of(product_of(u, middle), vt)
     if a.shape[0] > size:
         scaled = scaled_columns(gu, s)
@@ -301,6 +312,8 @@ def eigh_vjp_a(a, a_bar, g_0, g_1):
     middle = product_of_elements(product_of(v.T, g_1), inverse_gaps(w, all_ones(w)))
     for i in range(w.size):
         middle[i, i] += g_0[i]
+    if holds_any(g_1):
+        mark_null_space(middle, w, g_0)
     full = product_of(product_of(v, middle), v.T)
     a_bar += 0.5 * (full + full.T)
 
