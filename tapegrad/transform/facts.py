@@ -69,7 +69,7 @@ FUNCTIONS: dict[str, Fact] = dict(
         *_rows("full", Fact(_OWN, _GIVEN)),
         *_rows("empty_like ones_like zeros_like", Fact(_OWN, _LIKE, reads=False)),
         *_rows("copy full_like", Fact(_OWN, _LIKE)),
-        *_rows("arange argsort array concatenate eye linspace nonzero where", Fact(_OWN)),
+        *_rows("arange argsort array concat concatenate eye linspace nonzero where", Fact(_OWN)),
         *_rows("isneginf isposinf", Fact(_EACH, out=1)),
         *_rows("around round", Fact(_EACH, out=2)),
         *_rows("clip", Fact(_EACH, out=3)),
@@ -80,7 +80,7 @@ FUNCTIONS: dict[str, Fact] = dict(
         *_rows("flip fliplr flipud moveaxis ravel real reshape rot90", Fact(_SHOWN)),
         *_rows("imag", Fact(_SHOWN)),  # of complex numbers
         *_rows("nan_to_num", Fact(_SHOWN)),  # with copy=False; see `shows`
-        *_rows("swapaxes transpose", Fact(_SHOWN)),
+        *_rows("permute_dims swapaxes transpose", Fact(_SHOWN)),
         *_rows("all amax amin any argmax argmin count_nonzero max mean", Fact(_NUMBER)),
         *_rows("median min prod ptp std sum var vdot", Fact(_NUMBER)),
         *_rows("nanargmax nanargmin nanmax nanmean nanmin nansum", Fact(_NUMBER)),

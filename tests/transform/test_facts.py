@@ -25,7 +25,8 @@ ARRAYS = {
 MORE = {
     "broadcast_to": "x, (2,) + x.shape", "expand_dims": "x, 0", "moveaxis": "x, 0, 1",
     "swapaxes": "x, 0, 1", "reshape": "x, (x.size,)", "full_like": "x, 2.0", "dot": "x, x",
-    "vdot": "x, x", "clip": "x, 0.1, 0.9", "where": "x > 0.5, x, 0.0", "concatenate": "(x, x),",
+    "vdot": "x, x", "clip": "x, 0.1, 0.9", "where": "x > 0.5, x, 0.0",
+    **dict.fromkeys(("concat", "concatenate"), "(x, x),"),
     "array": "[x[0], x[1]]", "arange": "x.size", "eye": "3", "linspace": "0.0, 1.0, 3",
     "full": "x.shape, 2.0", "outer": "x, x", "broadcast_arrays": "x, x", "round": "x, 1",
     "around": "x, 1", **dict.fromkeys(("empty", "ones", "zeros"), "x.shape"),
@@ -117,3 +118,11 @@ def test_nan_to_num_shows_its_argument_if_it_is_told_to():
     assert facts.shows("nan_to_num", 2)
     x = np.array([1.0, np.nan])
     assert np.shares_memory(numba.njit(lambda x: np.nan_to_num(x, False))(x), x)
+
+
+def test_other_names_of_a_function_have_the_same_row():
+    names = {name: getattr(value, "__name__", "") for name, value in vars(np).items()}
+    others = {n: u for n, u in names.items() if u and getattr(np, u, None) is getattr(np, n)}
+    assert others["concat"] == "concatenate"
+    for name, usual in others.items():
+        assert facts.FUNCTIONS.get(name) == facts.FUNCTIONS.get(usual), name

@@ -30,6 +30,7 @@ REFUSED = {
     "dict": ("d = {1: x}\nreturn d[1]", 1, ["dicts", "arrays"]),
     "nditer": ("s = 0.0\nfor v in np.nditer(a):\n    s += v.item() * x\nreturn s", 2, ["x.flat"]),
     "flat": ("s = a[::2].flat\nreturn s[1] * x", 1, ["'flat'", "C order", "ravel"]),
+    "number for an array": ("return np.ptp(x) * x", 1, ["np.ptp(x)", "stop_gradient"]),
     "write to np.where of numbers": (
         "s = np.where(x > 0.0, x, 0.3)\ns[()] = x * x\nreturn s",
         2,

@@ -322,10 +322,15 @@ def cumprod_jvp_x(x, x_dot):
 
 # -- ignoring nan ---------------------------------------------------------------------------------
 
-for _name in ("nansum", "nanmean", "nanvar", "nanstd", "nanprod", "nanmax", "nancumsum",
-              "nancumprod"):  # fmt: skip
+for _name in ("nansum", "nanmean", "nanvar", "nanstd", "nanprod", "nancumsum", "nancumprod"):
     declare(_name, "a", chooses=True)
-declare("nanmin", "a", chooses=True, like="nanmax")
+declare("nanmax", "a", calls=False, chooses=True)
+declare("nanmin", "a", calls=False, chooses=True, like="nanmax")
+
+
+@understands("nanmax", "nanmin")
+def _(call: Request, a: Any) -> Any:
+    return call.whole(call.text, a=a) if call.ndim(a) else call.linear(a)
 
 
 @derivative

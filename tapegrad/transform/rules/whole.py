@@ -73,6 +73,8 @@ class Whole(Rule):
         g = gen.shadow(let.target) if self.fresh else name(gen.bar(let.target))
         for argument, operand, function in self.derivatives(gen, let, self.spec.vjp):
             whole = isinstance(self.types[operand], types.Array)
+            if not whole and f"{argument}_bar" in function.py_func.__code__.co_varnames:
+                self.refuse_unknown(gen, let, argument)  # it is known for arrays only
             bar = {f"{argument}_bar": gen.shadow(operand)} if whole else {}
             call = self._call(function, {"g": g, **bar}, let, True)
             if whole:
