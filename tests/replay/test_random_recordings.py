@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from interpreted import assert_equal, in_float32, interpret
+from interpreted import assert_equal, in_float32, interpret, interpret_derivatives
 from programs import Program
 from writing_programs import WritingProgram, arguments
 
@@ -67,6 +67,34 @@ def test_writes_and_loops(first, monkeypatch):
             assert_equal((found, after), (expected, given), rtol=1e-10)
         recorded += not jitted.inspect(*args).startswith("op by op")
     assert recorded >= 5
+
+
+@pytest.mark.parametrize("first", range(4000, 4040, 4))
+def test_gradients_run_by_python(first, monkeypatch):
+    interpret_derivatives(monkeypatch)
+    for seed in range(first, first + 4):
+        program = Program(seed)
+        jitted = tg.jit(program)
+        found, expected = values(jitted, program.args), values(program, program.args)
+        assert_equal(found, expected, rtol=1e-9)
+        assert not jitted.inspect(*program.args).startswith("op by op")
+
+
+def elements_twice(x):
+    a = x[np.array([1, 0, -1])]
+    return tg.sum(tg.tanh(tg.relu(a))) + tg.sum(tg.tanh(a[np.array([1, -2])]))
+
+
+def chosen_twice(x):
+    a = tg.where(x > 0.1, tg.logaddexp(x, x[::-1]), tg.relu(x))
+    return tg.sum(a * tg.relu(a[:2].sum() - x)) + tg.sum(tg.logaddexp(a, tg.relu(x)))
+
+
+@pytest.mark.parametrize("function", [elements_twice, chosen_twice])
+def test_values_that_are_read_twice(function, monkeypatch):
+    interpret_derivatives(monkeypatch)
+    x = np.array([0.3, -0.7, 1.1, -0.2])
+    assert_equal(tg.grad(tg.jit(function))(x), tg.grad(function)(x))
 
 
 @pytest.mark.compiled

@@ -5,7 +5,7 @@ import re
 import numba
 import numpy as np
 import pytest
-from check import Cases, called, check, close, directional, module
+from check import Cases, called, check, close, directional, module, running
 
 import tapegrad as tg
 
@@ -204,6 +204,27 @@ def test_closures_differ():
         return f
 
     assert [tg.grad(power(n))(1.0) for n in (1, 2, 3)] == [1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("scales", [(2.0, 3.0), (2, 3.0), (3.0, 3.0)])
+def test_transforms_of_closures_in_turn(scales):
+    """What is known of one does not mix with what is known of the other."""
+
+    def cubes(a):
+        @tg.njit
+        def f(x):
+            return np.sum(a * x**3)
+
+        return f
+
+    x = np.array([0.5, 1.5])
+    one, other = map(cubes, scales)
+    with running(False) as run:
+        first = run(tg.grad(one))(x)
+        hessians = [run(tg.hessian(f))(x) for f in (other, one)]
+    np.testing.assert_allclose(first, scales[0] * 3.0 * x**2)
+    for scale, hessian in zip(reversed(scales), hessians, strict=True):
+        np.testing.assert_allclose(hessian, np.diag(scale * 6.0 * x))
 
 
 # -- recursion -------------------------------------------------------------------------------------

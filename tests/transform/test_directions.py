@@ -301,6 +301,22 @@ def test_third_derivatives():
     np.testing.assert_allclose(found[:, :, 2], difference, atol=1e-8)
 
 
+@tg.njit
+def fourth_powers(x):
+    return x**4
+
+
+@pytest.mark.parametrize("jacobian", [tg.jacobian, tg.jacfwd, tg.jacrev])
+def test_third_derivatives_of_vectors(jacobian):
+    x = np.array([0.5, 1.5])
+    with running(False) as run:
+        found = run(jacobian(jacobian(jacobian(fourth_powers))))(x)
+    expected = np.zeros((2, 2, 2, 2))
+    for i in range(2):
+        expected[i, i, i, i] = 24.0 * x[i]
+    np.testing.assert_allclose(found, expected)
+
+
 def test_tangents_of_another_shape():
     f = made(SCALARS["a sum"])
     pushforward = derivatives.pushforward(f, (0,), False, COUNT)

@@ -378,6 +378,43 @@ def f(a, n):
 
 
 RIGHT = {
+    "docstrings of several lines, with less indentation": (
+        """
+def scaled(a):
+    '''Lines
+in the first column.'''
+    @tg.njit
+    def by_a(x):
+        '''Others
+  in the third.'''
+        return a * x * x
+    return by_a
+
+double = scaled(2.0)
+
+@tg.njit
+def f(a, b):
+    '''The product
+'''
+    return np.sum(double(a) * b)
+""",
+        (A, A[::-1].copy()),
+    ),
+    "a trace before a loop and in one": (
+        """
+@tg.njit
+def f(a, b):
+    m = np.outer(a, b) + np.eye(3)
+    s = np.trace(m)
+    while s < 5.0:
+        s = s * 1.5 + np.trace(m) * a[1]
+    w = np.zeros(3)
+    for i in prange(3):
+        w[i] = np.trace(m) * m[i, 0]
+    return s * np.sum(w)
+""",
+        (A, A[::-1].copy()),
+    ),
     "different arrays by path": (
         """
 @tg.njit
