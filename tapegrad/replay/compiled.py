@@ -24,7 +24,7 @@ from tapegrad.replay.writer import Writer
 from tapegrad.transform.function import gradient, njit, value_alone
 from tapegrad.transform.functions import scalar_ops
 from tapegrad.transform.recording import check
-from tapegrad.transform.rules.stacks import stacked_product, stacked_product_t
+from tapegrad.transform.rules.numpy_functions.stacks import stacked_product, stacked_product_t
 
 
 class Region:

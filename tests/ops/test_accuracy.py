@@ -17,7 +17,7 @@ import tapegrad as tg
 from tapegrad.ops.array_kinds import Pointwise
 from tapegrad.ops.kinds import Elementwise
 from tapegrad.ops.op import TABLE
-from tapegrad.transform.rules import complex_functions
+from tapegrad.transform.rules.numpy_functions import complex_functions
 
 PAGE = Path(__file__).parents[2] / "docs" / "accuracy.md"
 ROW = re.compile(r"\| ((?:`\w+`,? ?)+)\| ([\d.e]+|-) \| ([\d.e]+|-) \|")

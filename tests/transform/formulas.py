@@ -7,8 +7,9 @@ import functools
 
 import numpy as np
 
-from tapegrad.transform.rules import additions, arrays, reductions, statistics  # noqa: F401
+from tapegrad.transform.rules import arrays  # noqa: F401
 from tapegrad.transform.rules.array_specs import SPECS
+from tapegrad.transform.rules.numpy_functions import additions, reductions, statistics
 
 # an intrinsic function, which Python cannot call
 statistics.product = lambda cotangent, partial: cotangent * partial if cotangent else 0.0

@@ -10,7 +10,7 @@ Imported only to be compiled: see `tapegrad.kernels.native`.
 from __future__ import annotations
 
 from tapegrad.kernels.intrinsics import call_kernel, cycle_counter, i8_pointer, load, store
-from tapegrad.tape.compiled.sweep import (
+from tapegrad.tape.compiled.segments import (
     MASK_32,
     ROW_BYTES,
     ROW_OP,
@@ -22,7 +22,13 @@ from tapegrad.tape.compiled.sweep import (
     jit,
     next_segment,
 )
-from tapegrad.tape.layout import *
+
+from tapegrad.tape.layout import (  # isort: skip
+    ARRAY_DATA, EVENT_DONE, LIST_ITEMS, NARY, NEEDED, OP_INPUTS, OP_VALUES, OP_WORDS,
+    OWN_INPUTS, PASSES, REACHED, SEGMENT_ROWS, SEG_BYTES, SEG_COUNT, SEG_HIGH, SEG_LEAF,
+    SEG_LOW, SEG_NUMBER, SEG_ROWS, SEG_TOP, SEG_WINDOW, S_CURRENT, S_CURSOR, S_DECREF, S_EVENT,
+    S_INCREF, S_NONE, S_NSEGMENTS, S_NSWEPT, S_OPS, S_PENDING, S_RELEASED, S_SEGMENTS, S_SWEPT,
+)  # fmt: skip
 
 
 @jit

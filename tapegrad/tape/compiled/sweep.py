@@ -16,8 +16,6 @@ Imported only to be compiled: see `tapegrad.kernels.native`.
 
 from __future__ import annotations
 
-import numba
-
 from tapegrad.kernels.intrinsics import (
     call_kernel,
     cycle_counter,
@@ -30,47 +28,37 @@ from tapegrad.kernels.intrinsics import (
     store_words,
     u1_pointer,
 )
-from tapegrad.kernels.llvm.pipeline import Pipeline
-from tapegrad.kernels.native import NO_WRAPPERS
-from tapegrad.tape.layout import *
+from tapegrad.tape.compiled.segments import (
+    MASK_32,
+    ROW_AVAL,
+    ROW_BYTES,
+    ROW_OP,
+    ROW_OWNER,
+    ROW_X,
+    ROW_Y,
+    count,
+    find_segment,
+    jit,
+    next_segment,
+)
 
-ROW_BYTES = RECORD.itemsize
-ROW_OP, ROW_AVAL, ROW_X, ROW_Y, ROW_OWNER = 1, 2, 3, 4, 5
-MASK_32 = 0xFFFFFFFF
-
-OPTIONS = {"error_model": "numpy", "fastmath": {"contract"}}
-jit = numba.njit(**NO_WRAPPERS, **OPTIONS, pipeline_class=Pipeline)
-
-
-@jit
-def find_segment(st, slot):
-    """Return the address of the segment-table row of `slot`, or 0 after an event."""
-    number = slot >> SEGMENT_BITS
-    table = load(st, S_SEGMENTS)
-    seg = table + load(st, S_LAST)
-    if load(i8_pointer(seg), SEG_NUMBER) == number:
-        return seg
-    end = table + load(st, S_NSEGMENTS) * SEG_BYTES
-    seg = table
-    while seg < end:
-        if load(i8_pointer(seg), SEG_NUMBER) == number:
-            store(st, S_LAST, seg - table)
-            return seg
-        seg += SEG_BYTES
-    store_words(st, S_EVENT, EVENT_SEGMENT, number, 0, 0)
-    return 0
-
-
-@jit
-def count(st, seg, index):
-    """Note that a row of this segment is waiting to be swept."""
-    s = i8_pointer(seg)
-    store(s, SEG_TOP, max(load(s, SEG_TOP), index))
-    store(s, SEG_LOW, min(load(s, SEG_LOW), index))
-    store(s, SEG_HIGH, max(load(s, SEG_HIGH), index))
-    if load(s, SEG_LEAF) == 0:
-        store(s, SEG_COUNT, load(s, SEG_COUNT) + 1)
-        store(st, S_PENDING, load(st, S_PENDING) + 1)
+from tapegrad.tape.layout import (  # isort: skip
+    ADOPTED, ARRAY_DATA, ARRAY_DIMS, ARRAY_DTYPE, ARRAY_NDIM, ARRAY_STRIDES, AVAL_BYTES,
+    AVAL_CLASS, AVAL_DIMS, AVAL_DTYPE, AVAL_ITEM, AVAL_NDIM, AVAL_SHIFT, AVAL_SIZE,
+    BLOCK_ELEMENTS, BORROWED, CAPTURE, CONTRIBUTION_WORDS, DTYPE_F8, EVENT_ARRAY, EVENT_CAPTURE,
+    EVENT_DONE, EVENT_FREED, EVENT_HANDLER, EVENT_KERNEL, EVENT_LARGE, EVENT_MEMORY,
+    EVENT_MUTATED, EVENT_PYTHON, EVENT_SWEPT, EVENT_TIMES, FOREIGN, FREED, FRESH, HANDLER_CHECK,
+    HANDLER_STRIDED, KERNEL_INPUTS, KIND_MAP, KIND_PRODUCTS, KIND_PYTHON, KIND_REDUCE,
+    LARGE_WORK, LIST_ITEMS, NEEDED, NO_MASK, NUMBERS, OP_INPUTS, OP_KIND, OP_LAYOUT, OP_TRAITS,
+    OP_VALUES, OP_WORDS, PASSES, PYTHON, SAVES, SEGMENT_BITS, SEGMENT_ROWS, SEG_BYTES,
+    SEG_COUNT, SEG_LEAF, SEG_NUMBER, SEG_ROWS, SEG_TOP, SEG_WINDOW, SPREAD, SWEPT_CAPACITY,
+    S_ADDRESS, S_AVALS, S_BLOCKS, S_BOOL, S_BUMP, S_BUMP_END, S_CLOCK, S_CLOCK_ID,
+    S_CONTRIBUTION, S_CONTRIBUTIONS, S_CURRENT, S_CURSOR, S_DATA, S_EVENT, S_FINISH, S_FREE,
+    S_HANDLERS, S_HEADERS, S_HOOKED, S_KERNELS, S_NCONTRIBUTIONS, S_NEED_MODE, S_NMUTATED,
+    S_NONE, S_NSWEPT, S_NTIMES, S_OPS, S_PENDING, S_RELEASED, S_RETAIN, S_SEGMENTS, S_STEPS,
+    S_SWEPT, S_TIMES, S_WORK, TIMES_CAPACITY, TIME_OP, TIME_SECONDS, TIME_SLOT, TIME_WORDS,
+    TOUCHED, TRAIT_PASSES_X, TRAIT_PASSES_Y, TRAIT_SAVES,
+)  # fmt: skip
 
 
 @jit
@@ -453,24 +441,6 @@ def can_take(st, entry, aval, kind):
     state = load(i8_pointer(entry), 1)
     same = ((state >> AVAL_SHIFT) & MASK_32) == aval
     return same and (state & FRESH) != 0 and (state & FOREIGN) == 0
-
-
-@jit
-def next_segment(st):
-    """Select the newest segment with waiting rows; return False if there is none."""
-    table = load(st, S_SEGMENTS)
-    best = -1
-    best_number = -1
-    for k in range(load(st, S_NSEGMENTS)):
-        s = i8_pointer(table + k * SEG_BYTES)
-        if load(s, SEG_COUNT) > 0 and load(s, SEG_NUMBER) > best_number:
-            best = k
-            best_number = load(s, SEG_NUMBER)
-    store(st, S_CURRENT, best)
-    if best < 0:
-        return False
-    store(st, S_CURSOR, load(i8_pointer(table + best * SEG_BYTES), SEG_TOP))
-    return True
 
 
 @jit

@@ -29,6 +29,7 @@ from tapegrad.tape.compiled.contributions import (
     walk_aval,
     walk_operands,
 )
+from tapegrad.tape.compiled.segments import jit
 from tapegrad.tape.compiled.strided import (
     W_CONTIGUOUS,
     accumulate,
@@ -37,8 +38,18 @@ from tapegrad.tape.compiled.strided import (
     walk_push,
     walk_start,
 )
-from tapegrad.tape.compiled.sweep import add_block, add_products, fill_block, is_plain, jit
-from tapegrad.tape.layout import *
+from tapegrad.tape.compiled.sweep import add_block, add_products, fill_block, is_plain
+
+from tapegrad.tape.layout import (  # isort: skip
+    ARRAY_DATA, ARRAY_DTYPE, ARRAY_NDIM, AVAL_BYTES, AVAL_DIMS, AVAL_DTYPE, AVAL_ITEM,
+    AVAL_NDIM, AVAL_SIZE, BLOCK_ELEMENTS, EVENT_ARRAY, EVENT_DONE, EVENT_HANDLER, EVENT_KERNEL,
+    EVENT_PYTHON, HANDLER_TANGENT, KERNEL_INPUTS, KIND_FLAT, KIND_MAP, KIND_REDUCE, KIND_VIEW,
+    LIST_ITEMS, OP_KIND, OP_LAYOUT, OP_VALUES, OP_WORDS, SPREAD, S_ADDRESS, S_AVALS, S_BLOCKS,
+    S_BOOL, S_DATA, S_END_TANGENTS, S_EVENT, S_GATHERED, S_HANDLERS, S_HEADERS, S_KERNELS,
+    S_NEXT_TANGENT, S_NONE, S_OPS, S_RELEASED, S_STEPS, S_TANGENTS, S_WALKS, TANGENT_AVAL,
+    TANGENT_BYTES, TANGENT_COMPILED, TANGENT_DATA, TANGENT_MASK, TANGENT_OP, TANGENT_OWNER,
+    TANGENT_X, WALK_WORDS,
+)  # fmt: skip
 
 MISSING, PLAIN, OTHER = 0, 1, 2  # what the saved values of a record are
 

@@ -38,7 +38,8 @@ from tapegrad.transform.equivalence.runtime_functions import (
 )
 from tapegrad.transform.frontend.source import MISSING, Source
 from tapegrad.transform.functions import ops, scalar_ops, stop_gradient
-from tapegrad.transform.rules import additions, arrays, complex_functions, scalars
+from tapegrad.transform.rules import arrays, scalars
+from tapegrad.transform.rules.numpy_functions import additions, complex_functions
 from tapegrad.transform.rules.partials import op_of_function
 from tapegrad.transform.tape_memory import buffer, growth
 

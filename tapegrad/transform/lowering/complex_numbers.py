@@ -40,8 +40,8 @@ from tapegrad.transform.rules.calls import Call
 from tapegrad.transform.rules.eager_calls import EagerCall
 from tapegrad.transform.rules.generated_calls import Addition, Keep
 from tapegrad.transform.rules.generators import ForwardCode, Lowerer, ReverseCode
-from tapegrad.transform.rules.makers import Fixed, Found, Literal
-from tapegrad.transform.rules.views import Rearrangement
+from tapegrad.transform.rules.numpy_functions.makers import Fixed, Found, Literal
+from tapegrad.transform.rules.numpy_functions.views import Rearrangement
 from tapegrad.transform.rules.whole import Whole
 from tapegrad.transform.syntax import subtree, text_of
 

@@ -49,7 +49,7 @@ from tapegrad.transform.lowering.stand_ins import has_stand_in
 from tapegrad.transform.lowering.subscripts import taken_apart
 from tapegrad.transform.protocols import Program
 from tapegrad.transform.rules import base as rules
-from tapegrad.transform.rules.makers import Literal
+from tapegrad.transform.rules.numpy_functions.makers import Literal
 from tapegrad.transform.syntax import text_of
 
 WHOLE = ast.Slice(None, None, None)

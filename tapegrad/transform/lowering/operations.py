@@ -20,7 +20,6 @@ from tapegrad.transform.kinds import holds_real, is_array, is_instance, is_real
 from tapegrad.transform.lowering import callees, complex_numbers
 from tapegrad.transform.lowering.lowerer import Lowerer
 from tapegrad.transform.rules import arrays as arrays  # declares what calls mean
-from tapegrad.transform.rules import linear_algebra
 from tapegrad.transform.rules.array_specs import FUNCTIONS, Request
 from tapegrad.transform.rules.base import (
     Alloc,
@@ -39,10 +38,11 @@ from tapegrad.transform.rules.base import (
     real_names,
 )
 from tapegrad.transform.rules.calls import Call
-from tapegrad.transform.rules.elementwise import to_decimals
-from tapegrad.transform.rules.makers import Fixed, Found
+from tapegrad.transform.rules.numpy_functions import linear_algebra
+from tapegrad.transform.rules.numpy_functions.elementwise import to_decimals
+from tapegrad.transform.rules.numpy_functions.makers import Fixed, Found
+from tapegrad.transform.rules.numpy_functions.positions import PlacesType, places
 from tapegrad.transform.rules.partials import BINARY, UNARY, op_of
-from tapegrad.transform.rules.positions import PlacesType, places
 from tapegrad.transform.rules.scalars import Scalar
 from tapegrad.transform.syntax import PURE, text_of
 from tapegrad.transform.tape_memory import buffer

@@ -1,24 +1,32 @@
 """Functions of whole arrays that generated code calls, collected in one namespace."""
 
-from tapegrad.transform.rules.additions import *
+from tapegrad.transform.rules import scalars
 from tapegrad.transform.rules.array_specs import ADDITIONS as ADDITIONS
 from tapegrad.transform.rules.array_specs import SPECS, enter_generated
-from tapegrad.transform.rules.complex_functions import *
-from tapegrad.transform.rules.decompositions import *
-from tapegrad.transform.rules.elementwise import *
-from tapegrad.transform.rules.linear_algebra import *
-from tapegrad.transform.rules.makers import *
-from tapegrad.transform.rules.positions import *
-from tapegrad.transform.rules.reductions import *
-from tapegrad.transform.rules.scalars import nonzero_elements as nonzero_elements
-from tapegrad.transform.rules.scalars import product_of_elements as product_of_elements
-from tapegrad.transform.rules.sequences import *
-from tapegrad.transform.rules.sorting import *
-from tapegrad.transform.rules.stacks import *
-from tapegrad.transform.rules.statistics import *
-from tapegrad.transform.rules.views import *
+from tapegrad.transform.rules.numpy_functions import (
+    additions,
+    complex_functions,
+    decompositions,
+    elementwise,
+    linear_algebra,
+    makers,
+    positions,
+    reductions,
+    sequences,
+    sorting,
+    stacks,
+    statistics,
+    views,
+)
 
-enter_generated()  # they are not in any of these modules
+_MODULES = (
+    scalars, additions, complex_functions, decompositions, elementwise, linear_algebra, makers,
+    positions, reductions, sequences, sorting, stacks, statistics, views,
+)  # fmt: skip
+
+for _module in _MODULES:
+    globals().update({n: f for n, f in vars(_module).items() if not n.startswith("_")})
+enter_generated()  # they are in none of these modules
 globals().update(
     {f.__name__: f for spec in SPECS.values() for f in (*spec.vjp.values(), *spec.jvp.values())}
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 from tapegrad.transform.rules.array_specs import Request, understands
 from tapegrad.transform.rules.base import Rule, Step
-from tapegrad.transform.rules.makers import Fixed
+from tapegrad.transform.rules.numpy_functions.makers import Fixed
 from tapegrad.transform.rules.scalars import clip, finite
 
 

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from tapegrad.transform.cache.machine_code import inlined, jit
-from tapegrad.transform.rules.additions import add_to
 from tapegrad.transform.rules.array_specs import (
     Request,
     declare,
@@ -24,6 +23,7 @@ from tapegrad.transform.rules.array_specs import (
     understands,
 )
 from tapegrad.transform.rules.generators import Lowerer
+from tapegrad.transform.rules.numpy_functions.additions import add_to
 
 _RANKS = ("11", "12", "21", "22")
 for _ranks in _RANKS:

@@ -13,7 +13,7 @@ import numpy as np
 
 from tapegrad.transform.cache.machine_code import jit
 from tapegrad.transform.rules.array_specs import Request, addition, declare, derivative, understands
-from tapegrad.transform.rules.positions import scatter
+from tapegrad.transform.rules.numpy_functions.positions import scatter
 
 declare("sort", "a")
 declare("partition", "a", "kth", calls=False)

@@ -8,7 +8,6 @@ from typing import Any
 
 from tapegrad.transform.ir import Let, name, names_in
 from tapegrad.transform.kinds import is_array
-from tapegrad.transform.rules.additions import add_element, add_to
 from tapegrad.transform.rules.array_specs import (
     FUNCTIONS,
     PARAMETERS,
@@ -20,6 +19,7 @@ from tapegrad.transform.rules.array_specs import (
 )
 from tapegrad.transform.rules.base import Rule, Step, real_names
 from tapegrad.transform.rules.generators import ForwardCode, Lowerer, ReverseCode
+from tapegrad.transform.rules.numpy_functions.additions import add_element, add_to
 from tapegrad.transform.rules.shown import ShownApart
 from tapegrad.transform.rules.whole import Whole
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from tapegrad.transform.blas import add_product, add_product_nt
 from tapegrad.transform.cache.machine_code import jit
 from tapegrad.transform.rules.array_specs import declare, derivative, named_function
-from tapegrad.transform.rules.linear_algebra import add_product_22
+from tapegrad.transform.rules.numpy_functions.linear_algebra import add_product_22
 from tapegrad.transform.tape_memory.large_arrays import zeros
 
 declare("stacked_product", "x", "y", linear=("x", "y"), value="stacked_product(x, y)")

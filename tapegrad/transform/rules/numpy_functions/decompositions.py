@@ -28,7 +28,7 @@ from tapegrad.transform.rules.array_specs import (
     understands,
 )
 from tapegrad.transform.rules.generators import ForwardCode, Generator, ReverseCode
-from tapegrad.transform.rules.linear_algebra import (
+from tapegrad.transform.rules.numpy_functions.linear_algebra import (
     pinv_cotangent,
     pinv_tangent,
     product_of,

@@ -14,7 +14,6 @@ import numpy as np
 from tapegrad.kernels.intrinsics import index
 from tapegrad.transform.cache.machine_code import inlined, jit
 from tapegrad.transform.extremes import flat_view
-from tapegrad.transform.rules.additions import add_along, add_cumulated, add_cumulated_along
 from tapegrad.transform.rules.array_specs import (
     Request,
     addition,
@@ -23,6 +22,11 @@ from tapegrad.transform.rules.array_specs import (
     partial,
     short_derivative,
     understands,
+)
+from tapegrad.transform.rules.numpy_functions.additions import (
+    add_along,
+    add_cumulated,
+    add_cumulated_along,
 )
 
 for _name in ("sum", "cumsum"):

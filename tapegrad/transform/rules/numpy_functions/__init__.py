@@ -1,0 +1,1 @@
+"""Derivatives of NumPy's functions of whole arrays, as numba compiles these, by subject."""
