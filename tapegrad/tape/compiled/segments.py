@@ -1,7 +1,7 @@
 """The segments of the tape, as compiled code walks over them.
 
-The state of a sweep has the address of a table with a row for each segment that is in use, and which
-of them is swept now (`tapegrad.tape.layout`, words SEG_*).
+The state of a sweep has the address of a table with a row for each segment that is in use, and the
+row that is swept now (`tapegrad.tape.layout`, words SEG_*).
 
 Imported only to be compiled: see `tapegrad.kernels.native`.
 """
