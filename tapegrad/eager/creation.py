@@ -208,9 +208,7 @@ def from_dlpack(source: Any) -> Tensor:
 
 # creation functions that take values, with a replacement that differentiates these
 _OF_VALUES = {
-    "full": "value * tg.ones(shape)",
-    "full_like": "value * tg.ones_like(a)",
-    "logspace": "10.0 ** (start + (stop - start) * tg.linspace(0.0, 1.0, num))",
+    "logspace": "10.0 ** tg.linspace(start, stop, num)",
     "arange": "start + step * tg.arange(n)",
 }
 
@@ -226,7 +224,7 @@ def _maker(name: str) -> Callable[..., Tensor]:
         if MODE.special and name.endswith("_like") and args and type(args[0]) is Traced:
             args = (args[0]._node.like, *args[1:])  # for its shape and dtype
         if name in _OF_VALUES:
-            values = (*args[name.startswith("full") :], *kwargs.values())
+            values = (*args, *kwargs.values())
             refuse_traced(values, f"{name} of a value that depends on the arguments")
             if any(map(holds_tracked, values)):
                 what = "is batched has no values" if holds_batched(values) else ""
@@ -304,6 +302,88 @@ def linspace(
     return spaced, (two - one) * (1.0 / count if count else np.nan)
 
 
+def full(
+    shape: Any,
+    fill_value: Any,
+    dtype: Any = None,
+    order: str = "C",
+    *,
+    requires_grad: bool = False,
+    device: Any = None,
+) -> Tensor:
+    """numpy.full as a tensor, differentiable with respect to `fill_value`.
+
+    Parameters
+    ----------
+    shape, fill_value, dtype, order
+        As for NumPy.
+    requires_grad
+        Make a leaf that requires gradients, if `fill_value` does not.
+    device
+        ``"cpu"`` or ``"cuda"``; default: that of `fill_value`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> tg.grad(lambda x: tg.full(3, x).sum())(1.0)
+    np.float64(3.0)
+    """
+    if not holds_tracked([fill_value]):
+        return _full(shape, fill_value, dtype, order, requires_grad=requires_grad, device=device)
+    value = as_tensor(fill_value, dtype, device)
+    place = value.device if type(value) is Tensor else None  # others are made where they are used
+    ones = CREATION["ones"](shape, value.dtype, order, device=place)
+    return _filled("full", ones, value, requires_grad)
+
+
+def full_like(
+    a: Any,
+    fill_value: Any,
+    dtype: Any = None,
+    order: str = "K",
+    subok: bool = True,
+    shape: Any = None,
+    *,
+    requires_grad: bool = False,
+    device: Any = None,
+) -> Tensor:
+    """numpy.full_like as a tensor, differentiable with respect to `fill_value`.
+
+    Parameters
+    ----------
+    a, fill_value, dtype, order, subok, shape
+        As for NumPy.
+    requires_grad
+        Make a leaf that requires gradients, if `fill_value` does not.
+    device
+        ``"cpu"`` or ``"cuda"``; default: that of `a`.
+
+    Examples
+    --------
+    >>> import tapegrad as tg
+    >>> tg.grad(lambda x: (tg.full_like(x, x[1]) * x).sum())(np.array([1.0, 2.0]))
+    array([2., 5.])
+    """
+    if not holds_tracked([fill_value]):
+        own = {"requires_grad": requires_grad, "device": device}
+        return _full_like(a, fill_value, dtype, order, subok, shape, **own)
+    ones = CREATION["ones_like"](a, dtype, order, subok, shape, device=device)
+    return _filled("full_like", ones, as_tensor(fill_value, ones.dtype, device), requires_grad)
+
+
+def _filled(name: str, ones: Tensor, value: Tensor, requires_grad: bool) -> Tensor:
+    """Return a tensor like one of ones with elements that have a history."""
+    found = ones * value
+    if found.shape != ones.shape:
+        raise ValueError(
+            f"{name}: could not broadcast a value of shape {value.shape} to {ones.shape}"
+        )
+    return found.requires_grad_() if requires_grad and not found.requires_grad else found
+
+
+_full, _full_like = _maker("full"), _maker("full_like")
+
+
 class Brackets:
     """``tg.r_[...]`` and ``tg.c_[...]``: join arrays, numbers and ranges, as NumPy does.
 
@@ -334,10 +414,11 @@ class Brackets:
 CREATION: dict[str, Any] = {
     name: _maker(name)
     for name in [
-        "arange", "empty", "empty_like", "eye", "full", "full_like", "identity", "logspace", "ones",
-        "ones_like", "tri", "zeros", "zeros_like",
+        "arange", "empty", "empty_like", "eye", "identity", "logspace", "ones", "ones_like", "tri",
+        "zeros", "zeros_like",
     ]
 }  # fmt: skip
+CREATION |= {"full": full, "full_like": full_like}
 CREATION |= {"r_": Brackets(np.r_), "c_": Brackets(np.c_)}
 CREATION |= {"tensor": tensor, "array": array, "as_tensor": as_tensor, "from_dlpack": from_dlpack}
 CREATION["linspace"] = linspace

@@ -100,6 +100,8 @@ def _in_numpy(frames: list[FrameType]) -> str:
     """Return what to write in place of a function of NumPy that is written in Python."""
     if any(frame.f_locals.get("self") is one for one in (np.r_, np.c_) for frame in frames):
         return "np.r_ and np.c_ take arrays; for tensors there are tg.r_ and tg.c_."
+    if any(frame.f_code is np.full.__code__ for frame in frames):
+        return "np.full takes arrays; for tensors there is tg.full."
     names = [f"{module}.{name}" for frame in frames for module, name in _functions(frame)]
     return f"{names[0] if names else 'NumPy'} takes arrays: t.detach()."
 

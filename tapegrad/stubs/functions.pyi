@@ -147,9 +147,25 @@ def fmax(x: _Array, y: _Array, out: Tensor | None = ..., where: _Array = ...) ->
 def fmin(x: _Array, y: _Array, out: Tensor | None = ..., where: _Array = ...) -> Tensor: ...
 def fmod(x: _Array, y: _Array, out: Tensor | None = ..., where: _Array = ...) -> Tensor: ...
 def from_dlpack(source: Any) -> Tensor: ...
-def full(*args: Any, requires_grad: bool = ..., device: Any = ..., **kwargs: Any) -> Tensor: ...
+def full(
+    shape: Any,
+    fill_value: Any,
+    dtype: Any = ...,
+    order: str = ...,
+    *,
+    requires_grad: bool = ...,
+    device: Any = ...,
+) -> Tensor: ...
 def full_like(
-    *args: Any, requires_grad: bool = ..., device: Any = ..., **kwargs: Any
+    a: Any,
+    fill_value: Any,
+    dtype: Any = ...,
+    order: str = ...,
+    subok: bool = ...,
+    shape: Any = ...,
+    *,
+    requires_grad: bool = ...,
+    device: Any = ...,
 ) -> Tensor: ...
 def gammaln(x: _Array, out: Tensor | None = ..., where: _Array = ...) -> Tensor: ...
 def gradient(x: _Array, *spacing: Any, axis: _Axis = ..., edge_order: Any = ...) -> Any: ...

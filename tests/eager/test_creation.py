@@ -4,6 +4,7 @@ import copy
 
 import numpy as np
 import pytest
+from leaves import leaf
 
 import tapegrad as tg
 from tapegrad.autograd import forward_ad
@@ -97,6 +98,10 @@ COPIES = {
     "list": lambda x: tg.array([x[0], x[1]]),
     "list as tensor": lambda x: tg.tensor([x[0], x[1]]),
     "item": lambda x: tg.stack([tg.array(x[0]), x[1]]),
+    "full": lambda x: tg.full(2, x),
+    "full of items": lambda x: tg.stack([tg.full(3, x[0])[2], tg.full((), x[1])]),
+    "full_like": lambda x: np.full_like(x, x),
+    "full_like of items": lambda x: tg.stack([tg.full_like(x, x[0])[1], tg.full_like(1.0, x[1])]),
 }
 X = np.array([0.5, 2.0])
 TRANSFORMS = {
@@ -367,6 +372,37 @@ class TestBrackets:
         t = tg.tensor([1.0], requires_grad=True)
         with pytest.raises(RuntimeError, match=r"tg\.r_"):
             np.r_[t, 1.0]
+
+
+class TestFull:
+    """Differentiable with respect to the value, with NumPy's results."""
+
+    @pytest.mark.parametrize("dtype", [None, np.float32, int])
+    @pytest.mark.parametrize("order", ["C", "F"])
+    @pytest.mark.parametrize("shape", [(2, 3), (3,), 3])
+    def test_values(self, shape, order, dtype):
+        value = np.array([0.5, -1.5, 2.5])
+        found = tg.full(shape, tg.tensor(value, requires_grad=True), dtype, order)
+        expected = np.full(shape, value, dtype, order)
+        assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+        assert found.strides == expected.strides
+        np.testing.assert_array_equal(found.detach(), expected)
+        assert found.requires_grad == (dtype is not int)
+
+    @pytest.mark.parametrize("options", [{}, {"dtype": np.float32}, {"shape": (2, 2)}])
+    def test_values_like_others(self, options):
+        like = np.asfortranarray(np.ones((2, 3), np.float32))
+        for function in (tg.full_like, np.full_like):
+            found = function(tg.tensor(like), tg.tensor(0.5, requires_grad=True), **options)
+            expected = np.full_like(like, 0.5, **options)
+            assert (found.dtype, found.strides) == (expected.dtype, expected.strides)
+            np.testing.assert_array_equal(found.detach(), expected)
+
+    def test_a_value_that_does_not_fit(self):
+        x = leaf([1.0, 2.0])
+        for make in (lambda: tg.full((), x), lambda: tg.full_like(np.ones(1), x)):
+            with pytest.raises(ValueError, match=r"full.*: could not broadcast a value of shape"):
+                make()
 
 
 class TestLinspace:

@@ -34,6 +34,7 @@ CONVERSIONS = {
     "slices": (lambda _, a: stored(np.zeros((3, 3)), a, np.s_[:3, :3]), r"tg\.array\(array\)"),
     "np.r_": (lambda t, _: np.r_[t, 0.0], r"for tensors there are tg\.r_ and tg\.c_\."),
     "np.c_": (lambda t, _: np.c_[t, t], r"for tensors there are tg\.r_ and tg\.c_\."),
+    "np.full": (lambda t, _: np.full(3, t[0]), r"for tensors there is tg\.full\."),
     "np.testing": (
         lambda t, _: np.testing.assert_allclose(t, X),
         r"numpy\.testing\.assert_allclose takes arrays: t\.detach\(\)\.",

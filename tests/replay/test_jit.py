@@ -419,7 +419,7 @@ class TestConstants:
 
     def test_values_of_new_arrays(self):
         f = tg.jit(lambda x: tg.full_like(x, x[0]) + tg.full((3,), x[1]))
-        assert "full" in f.inspect(V)
+        assert not f.inspect(V).startswith("op by op")
         assert_equal(f(V), np.full(3, V[0] + V[1]))
 
     def test_tensors(self):
