@@ -21,10 +21,10 @@ from tapegrad.eager.operators import wants_its_own
 from tapegrad.eager.tensor import Tensor, has_values, wrap
 from tapegrad.eager.values import is_value
 from tapegrad.eager.ways_out import no_array
-from tapegrad.ops.composite import COMPOSITES, declarations
-from tapegrad.ops.kinds import Elementwise
-from tapegrad.ops.op import TABLE, Op, memory_order
 from tapegrad.ops.shape import in_order, is_packed, laid_out
+from tapegrad.ops.table.composite import COMPOSITES, declarations
+from tapegrad.ops.table.kinds import Elementwise
+from tapegrad.ops.table.op import TABLE, Op, memory_order
 from tapegrad.tape import drawing
 from tapegrad.tape.tape import TAPE
 

@@ -21,7 +21,7 @@ import numpy as np
 import scipy.special
 import tapegrad as tg
 from numba import njit
-from tapegrad.ops.op import TABLE
+from tapegrad.ops.table.op import TABLE
 
 X = np.array([[0.3, -0.4, 1.2], [0.7, 0.1, -0.9]])
 SQUARES = np.array([[[2.0, 0.3], [0.1, 1.0]], [[1.0, -0.4], [0.2, 3.0]]])

@@ -17,8 +17,8 @@ from tapegrad.cuda import memory
 from tapegrad.cuda import recording as started_again
 from tapegrad.cuda.numeric import codegen, expressions
 from tapegrad.eager import devices
-from tapegrad.ops.kinds import Elementwise, Reduction
-from tapegrad.ops.op import TABLE
+from tapegrad.ops.table.kinds import Elementwise, Reduction
+from tapegrad.ops.table.op import TABLE
 
 Launch = tuple[Any, tuple[Any, ...]]
 SEVERAL = "several ops"

@@ -36,7 +36,7 @@ from tapegrad.eager.tensor import Meta, Tensor, wrap
 from tapegrad.eager.traced import refuse_when_recording
 from tapegrad.forks import process_lock
 from tapegrad.ops.elementwise import add
-from tapegrad.ops.op import refuse_masked
+from tapegrad.ops.table.op import refuse_masked
 from tapegrad.probes import probe
 from tapegrad.tape.avals import AVALS
 from tapegrad.tape.layout import LEAF_CLOCK, OWN_AVAL, OWN_INPUTS, OWN_SLOT

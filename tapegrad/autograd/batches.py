@@ -28,7 +28,7 @@ from tapegrad.eager.batched import (
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor, wrap
-from tapegrad.ops.op import refuse_masked
+from tapegrad.ops.table.op import refuse_masked
 from tapegrad.tape.owner import Owner
 
 

@@ -11,7 +11,7 @@ from tapegrad.autograd.api import grad
 from tapegrad.autograd.forward_ad import dual_level, make_dual, unpack_dual
 from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.tensor import Tensor
-from tapegrad.ops.op import is_complex
+from tapegrad.ops.table.op import is_complex
 
 Tensors = Tensor | Sequence[Tensor]
 Checked = Callable[..., Tensors]

@@ -28,7 +28,7 @@ from tapegrad.eager.creation import as_tensor, tensor
 from tapegrad.eager.lines import level_of_user
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor
-from tapegrad.ops.op import is_complex
+from tapegrad.ops.table.op import is_complex
 
 __all__ = ["GradcheckError", "gradcheck", "gradgradcheck"]
 

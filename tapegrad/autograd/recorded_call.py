@@ -14,7 +14,7 @@ from tapegrad.eager.duals import without_history
 from tapegrad.eager.inplace import read_item
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor, wrap
-from tapegrad.ops.op import is_complex
+from tapegrad.ops.table.op import is_complex
 
 Tensors = tuple[Tensor, ...]
 _OUTPUTS = "outputs of the user-provided function"

@@ -1,9 +1,9 @@
 """Forward mode: tangents are propagated over the recorded graph, oldest record first.
 
 The jvp of a record's op maps the tangents of its inputs and the values saved for the gradient to
-the tangent of its output (`tapegrad.ops.kinds`), and so does the jvp of a Function that defines
-one. If a record has only a vjp, its tangent is obtained by differentiating the vjp, which is linear
-in the cotangent.
+the tangent of its output (`tapegrad.ops.table.kinds`), and so does the jvp of a Function that
+defines one. If a record has only a vjp, its tangent is obtained by differentiating the vjp, which
+is linear in the cotangent.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from tapegrad.eager.modes import MODE
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.saved_values import SECOND_TIME
 from tapegrad.eager.tensor import Tensor, wrap
-from tapegrad.ops.kinds import SweptOp
-from tapegrad.ops.op import in_shape
+from tapegrad.ops.table.kinds import SweptOp
+from tapegrad.ops.table.op import in_shape
 from tapegrad.probes import probe
 from tapegrad.tape.avals import AVALS
 from tapegrad.tape.codes import OPS

@@ -18,8 +18,8 @@ import numpy as np
 
 from tapegrad.eager.modes import MODE, ModeContext
 from tapegrad.eager.tensor import Tensor, note_shared, wrap
-from tapegrad.ops.op import memory_order, memory_strides, shape_of
 from tapegrad.ops.shape import broadcast_to, is_packed, laid_out, moveaxis
+from tapegrad.ops.table.op import memory_order, memory_strides, shape_of
 
 NO_ITEMS = (
     "vmap: the function asks for the array of a batched tensor, which stands for many items: by "
@@ -117,7 +117,7 @@ class Batched(Tensor):
     """One item of a batch, whichever it is."""
 
     __slots__ = ("_level", "_value")
-    _is_batched = True  # it has no array (`tapegrad.ops.op.places_of`)
+    _is_batched = True  # it has no array (`tapegrad.ops.table.op.places_of`)
     _has_array = False
 
     _level: Level

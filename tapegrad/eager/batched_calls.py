@@ -22,11 +22,11 @@ from tapegrad.eager.batched import (
 from tapegrad.eager.batched_indices import read_item, value_for
 from tapegrad.eager.item_by_item import as_items, call_one_by_one, warn_of_loop
 from tapegrad.eager.modes import MODE
-from tapegrad.ops.batching import aligned, flattened, shifted_axes
-from tapegrad.ops.composite import Composite
 from tapegrad.ops.indexing import gather
-from tapegrad.ops.kinds import View
-from tapegrad.ops.op import Op
+from tapegrad.ops.table.batching import aligned, flattened, shifted_axes
+from tapegrad.ops.table.composite import Composite
+from tapegrad.ops.table.kinds import View
+from tapegrad.ops.table.op import Op
 from tapegrad.tape.layout import KIND_CAST
 
 

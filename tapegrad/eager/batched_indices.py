@@ -20,9 +20,9 @@ from tapegrad.eager.batched import (
 )
 from tapegrad.eager.item_by_item import call_one_by_one
 from tapegrad.eager.tensor import Tensor, wrap
-from tapegrad.ops.batching import with_rank
-from tapegrad.ops.op import rank, shape_of
 from tapegrad.ops.shape import reshape, transpose
+from tapegrad.ops.table.batching import with_rank
+from tapegrad.ops.table.op import rank, shape_of
 
 
 def read_item(source: Any, index: Any) -> Any:

@@ -32,12 +32,12 @@ from tapegrad.eager.traced import Traced, holds_traced
 from tapegrad.eager.values import as_array_without_axes, is_number
 from tapegrad.kernels.pool import pooled_if_large
 from tapegrad.kernels.structs import address_of
-from tapegrad.ops.array_kinds import ArrayOp
 from tapegrad.ops.devices import moved
 from tapegrad.ops.elementwise import positive
-from tapegrad.ops.kinds import Elementwise, Reduction, SweptOp, View
-from tapegrad.ops.op import Op, normalize_axes, refuse_iterator, refuse_masked
 from tapegrad.ops.shape import astype, stack
+from tapegrad.ops.table.array_kinds import ArrayOp
+from tapegrad.ops.table.kinds import Elementwise, Reduction, SweptOp, View
+from tapegrad.ops.table.op import Op, normalize_axes, refuse_iterator, refuse_masked
 from tapegrad.tape.avals import AVALS, DIFFERENTIABLE, PARTS, check_differentiable
 from tapegrad.tape.layout import KIND_CAST, KIND_VIEW, NUMBERS, OWN_AVAL, OWN_SLOT
 from tapegrad.tape.owner import Owner

@@ -23,8 +23,8 @@ from tapegrad.cuda.array import as_array, kind_of, zeros
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Meta, Tensor, wrap
 from tapegrad.ops.indexing import show
-from tapegrad.ops.kinds import COMPILED_FROM, Elementwise, SweptOp
-from tapegrad.ops.op import TABLE, Op, Out, call_rule, shape_of
+from tapegrad.ops.table.kinds import COMPILED_FROM, Elementwise, SweptOp
+from tapegrad.ops.table.op import TABLE, Op, Out, call_rule, shape_of
 from tapegrad.probes import probe
 from tapegrad.tape.avals import FLOAT32, FLOAT64, check_differentiable
 

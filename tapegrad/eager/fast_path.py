@@ -39,9 +39,9 @@ from tapegrad.eager.modes import (
 from tapegrad.eager.shared_memory import IMMUTABLE, unshared
 from tapegrad.eager.tensor import ARRAYS_ONLY, Tensor, meta_of_result
 from tapegrad.kernels.pool import LEAST, pooled, pooled_if_large
-from tapegrad.ops.array_kinds import ArrayOp
-from tapegrad.ops.kinds import COMPILED_FROM, Elementwise, Reduction, SweptOp, View
-from tapegrad.ops.op import Op, refuse_masked
+from tapegrad.ops.table.array_kinds import ArrayOp
+from tapegrad.ops.table.kinds import COMPILED_FROM, Elementwise, Reduction, SweptOp, View
+from tapegrad.ops.table.op import Op, refuse_masked
 from tapegrad.tape.avals import AVALS, DTYPE_CODES, FLOAT32, FLOAT64
 from tapegrad.tape.layout import NUMBERS
 from tapegrad.tape.tape import TAPE

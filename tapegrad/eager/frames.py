@@ -29,8 +29,8 @@ from tapegrad.eager.saved_values import restore, save
 from tapegrad.eager.shared_memory import copied, copied_matrix
 from tapegrad.eager.tensor import Tensor
 from tapegrad.kernels.pool import pooled
-from tapegrad.ops.kinds import Elementwise, Reduction, SweptOp
-from tapegrad.ops.op import Op, shape_of
+from tapegrad.ops.table.kinds import Elementwise, Reduction, SweptOp
+from tapegrad.ops.table.op import Op, shape_of
 from tapegrad.tape.avals import AVALS, DIFFERENTIABLE, FLOAT64, Kind
 from tapegrad.tape.codes import OPS, PythonOp
 from tapegrad.tape.layout import LEAF_CLOCK, OWN_AVAL, OWN_SLOT, SAVES

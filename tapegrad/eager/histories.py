@@ -18,8 +18,8 @@ from tapegrad.eager.duals import spoil_tangent
 from tapegrad.eager.frames import FRAMED, Active, OpFrame, RefusedFrame, append_record
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.tensor import Tensor, wrap
-from tapegrad.ops.array_kinds import ArrayOp
 from tapegrad.ops.indexing import put_view, show
+from tapegrad.ops.table.array_kinds import ArrayOp
 from tapegrad.tape.avals import AVALS
 from tapegrad.tape.owner import Owner, ensure_notes, notes_of
 from tapegrad.tape.tape import TAPE

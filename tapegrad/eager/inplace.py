@@ -41,13 +41,13 @@ from tapegrad.eager.tensor import (
 )
 from tapegrad.eager.values import as_array_without_axes, selects
 from tapegrad.ops import indexing, piecewise
-from tapegrad.ops.batching import place_of_batch, shifted_index
-from tapegrad.ops.composite import Composite
 from tapegrad.ops.devices import on_device_of
 from tapegrad.ops.indexing import show
-from tapegrad.ops.kinds import Broadcasting, SweptOp
-from tapegrad.ops.op import Op, refuse_masked
 from tapegrad.ops.shape import astype, broadcast_to, getitem, reshape
+from tapegrad.ops.table.batching import place_of_batch, shifted_index
+from tapegrad.ops.table.composite import Composite
+from tapegrad.ops.table.kinds import Broadcasting, SweptOp
+from tapegrad.ops.table.op import Op, refuse_masked
 from tapegrad.probes import probe
 from tapegrad.tape.avals import DIFFERENTIABLE
 from tapegrad.tape.owner import Owner, notes_of

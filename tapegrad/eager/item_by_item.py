@@ -10,8 +10,8 @@ import numpy as np
 
 from tapegrad.eager.batched import BatchError, Level, all_lowered, apart, batched, innermost, is_at
 from tapegrad.eager.lines import level_of_user
-from tapegrad.ops.batching import one_by_one
 from tapegrad.ops.shape import stack
+from tapegrad.ops.table.batching import one_by_one
 
 _warned: set[str] = set()
 

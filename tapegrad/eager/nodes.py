@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ops.op import Op, layout_order
+from tapegrad.ops.table.op import Op, layout_order
 
 
 class Node:

@@ -52,8 +52,8 @@ from tapegrad.ops import (  # noqa: F401 (importing them fills the table)
     statistics,
     systems,
 )
-from tapegrad.ops.composite import COMPOSITES, Composite, declarations
-from tapegrad.ops.op import TABLE, is_differentiated, refuse_iterator
+from tapegrad.ops.table.composite import COMPOSITES, Composite, declarations
+from tapegrad.ops.table.op import TABLE, is_differentiated, refuse_iterator
 from tapegrad.probes import add_probe
 
 # Functions without derivatives, which return passive tensors.

@@ -15,8 +15,8 @@ from tapegrad.eager.dispatch import unwrap
 from tapegrad.eager.fast_path import NumpyOptions
 from tapegrad.eager.numeric import FUNCTIONS, PASSIVE
 from tapegrad.eager.tensor import Tensor
-from tapegrad.ops.op import TABLE, dtype_of, shape_of
 from tapegrad.ops.shape import in_order
+from tapegrad.ops.table.op import TABLE, dtype_of, shape_of
 
 _RENAMED = {"a_min": "min", "a_max": "max", "UPLO": "uplo"}
 _WITHOUT_EFFECT = ("kind", "stable", "casting", "subok", "hermitian")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-from tapegrad.ops.op import refuse_masked
+from tapegrad.ops.table.op import refuse_masked
 
 
 def operator_of(function: Any) -> Callable[..., Any]:

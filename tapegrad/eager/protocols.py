@@ -20,9 +20,9 @@ from tapegrad.eager.traced import holds_traced
 from tapegrad.eager.values import as_array_without_axes
 from tapegrad.eager.ways_out import of_ufunc
 from tapegrad.ops import differences, polynomials, rearranging, statistics
-from tapegrad.ops.composite import COMPOSITES
-from tapegrad.ops.kinds import Elementwise
-from tapegrad.ops.op import TABLE, refuse_masked
+from tapegrad.ops.table.composite import COMPOSITES
+from tapegrad.ops.table.kinds import Elementwise
+from tapegrad.ops.table.op import TABLE, refuse_masked
 
 UFUNCS: dict[Any, str] = {
     op.function: name

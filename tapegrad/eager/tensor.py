@@ -14,8 +14,8 @@ from tapegrad.cuda.array import Array, DeviceArray, device_of
 from tapegrad.eager.detached import note_detached
 from tapegrad.eager.modes import MODE
 from tapegrad.kernels.dtypes import cast_of
-from tapegrad.ops.op import copied
 from tapegrad.ops.shape import relaid
+from tapegrad.ops.table.op import copied
 from tapegrad.tape.avals import AVALS, DIFFERENTIABLE
 from tapegrad.tape.layout import LEAF_CLOCK, OWN_SLOT
 from tapegrad.tape.owner import Notes, Owner, notes_of, take_notes
@@ -121,7 +121,7 @@ class Tensor(Methods):
     __array_priority__ = 1000
     __pandas_priority__ = 5000  # higher than a DataFrame's, so that pandas defers to tensors
     _apply_op = True  # ops dispatch on it instead of computing with it as an array
-    _has_array = True  # see `tapegrad.ops.op.known`
+    _has_array = True  # see `tapegrad.ops.table.op.known`
 
     _a: Array
     _own: Owner | None

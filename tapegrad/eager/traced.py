@@ -28,7 +28,7 @@ from tapegrad.eager.lines import frame_of_user
 from tapegrad.eager.modes import MODE, ModeContext
 from tapegrad.eager.nodes import Node, copy_with_layout, nodes_in
 from tapegrad.eager.tensor import Tensor, wrap
-from tapegrad.ops.op import TABLE, memory_order
+from tapegrad.ops.table.op import TABLE, memory_order
 
 _WAYS_OUT = (
     "Use tapegrad.where or tapegrad.cond to choose by values, tapegrad.while_loop for a loop, pass "

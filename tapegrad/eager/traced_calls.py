@@ -29,9 +29,9 @@ from tapegrad.eager.traced import (
 )
 from tapegrad.eager.values import selects
 from tapegrad.ops import indexing, products, shape
-from tapegrad.ops.array_kinds import Opaque
-from tapegrad.ops.kinds import Broadcasting, SweptOp
-from tapegrad.ops.op import TABLE, Op, memory_order
+from tapegrad.ops.table.array_kinds import Opaque
+from tapegrad.ops.table.kinds import Broadcasting, SweptOp
+from tapegrad.ops.table.op import TABLE, Op, memory_order
 
 _LARGE = 1 << 14  # elements: what they are takes longer than the rest of a recording
 

@@ -23,7 +23,7 @@ from tapegrad.func.common import (
     outputs_of,
     scalar_of,
 )
-from tapegrad.ops.op import shape_of
+from tapegrad.ops.table.op import shape_of
 from tapegrad.pytrees import holds_tensor, structure, tree
 
 

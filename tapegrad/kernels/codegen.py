@@ -25,7 +25,8 @@ import types
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from tapegrad.kernels import native, vmath
+from tapegrad.kernels import native
+from tapegrad.kernels.functions import vmath
 from tapegrad.kernels.sources import sources
 from tapegrad.kernels.structs import ARRAY_DATA
 

@@ -14,12 +14,12 @@ import numpy as np
 
 from tapegrad.cuda.array import HOST, as_array, zeros
 from tapegrad.ops import elementwise as ew
-from tapegrad.ops.composite import composite
-from tapegrad.ops.kinds import elementwise, view
-from tapegrad.ops.op import array_of, internal, is_complex, public, shape_of
 from tapegrad.ops.piecewise import sign, where
 from tapegrad.ops.reduction import euclidean_norm
 from tapegrad.ops.shape import astype, getitem, laid_out, order_of_copies
+from tapegrad.ops.table.composite import composite
+from tapegrad.ops.table.kinds import elementwise, view
+from tapegrad.ops.table.op import array_of, internal, is_complex, public, shape_of
 
 COMPLEX_OF = {np.dtype(np.float32): np.complex64, np.dtype(np.float64): np.complex128}
 

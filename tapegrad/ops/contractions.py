@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from tapegrad.ops import reduction
-from tapegrad.ops.array_kinds import bilinear
 from tapegrad.ops.complex import conjugated
-from tapegrad.ops.composite import composite
 from tapegrad.ops.indexing import scatter_add
-from tapegrad.ops.op import internal, plain, rank, refuse_masked, shape_of
 from tapegrad.ops.products import matmul
 from tapegrad.ops.shape import broadcast_to, diagonal, reshape, transpose, unbroadcast
+from tapegrad.ops.table.array_kinds import bilinear
+from tapegrad.ops.table.composite import composite
+from tapegrad.ops.table.op import internal, plain, rank, refuse_masked, shape_of
 
 LETTERS = "zyxwvutsrqponmlkjihgfedcbaZYXWVUTSRQPONMLKJIHGFEDCBA"  # for unnamed axes
 _NUMBERED = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"  # for axes with numbers

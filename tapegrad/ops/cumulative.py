@@ -8,22 +8,7 @@ import numpy as np
 
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops import reduction
-from tapegrad.ops.array_kinds import linear
-from tapegrad.ops.batching import flattened, shifted_axes
-from tapegrad.ops.composite import composite
 from tapegrad.ops.indexing import take_along_axis
-from tapegrad.ops.op import (
-    array_of,
-    copied,
-    dtype_of,
-    normalize_axes,
-    normalize_axis,
-    plain,
-    public,
-    rank,
-    refuse_complex,
-    shape_of,
-)
 from tapegrad.ops.shape import (
     atleast_1d,
     concatenate,
@@ -34,6 +19,21 @@ from tapegrad.ops.shape import (
     moveaxis,
     order_of_copies,
     reshape,
+)
+from tapegrad.ops.table.array_kinds import linear
+from tapegrad.ops.table.batching import flattened, shifted_axes
+from tapegrad.ops.table.composite import composite
+from tapegrad.ops.table.op import (
+    array_of,
+    copied,
+    dtype_of,
+    normalize_axes,
+    normalize_axis,
+    plain,
+    public,
+    rank,
+    refuse_complex,
+    shape_of,
 )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tapegrad.cuda.array import HOST, on_device_named
-from tapegrad.ops.array_kinds import linear
-from tapegrad.ops.op import internal
+from tapegrad.ops.table.array_kinds import linear
+from tapegrad.ops.table.op import internal
 
 
 @internal

@@ -8,8 +8,19 @@ import numpy as np
 
 from tapegrad.ops import reduction
 from tapegrad.ops.complex import conjugate
-from tapegrad.ops.composite import composite
-from tapegrad.ops.op import (
+from tapegrad.ops.piecewise import where
+from tapegrad.ops.shape import (
+    astype,
+    broadcast_to,
+    concatenate,
+    flip,
+    laid_out,
+    moveaxis,
+    order_of_copies,
+    ravel,
+)
+from tapegrad.ops.table.composite import composite
+from tapegrad.ops.table.op import (
     array_of,
     copied,
     dtype_of,
@@ -21,17 +32,6 @@ from tapegrad.ops.op import (
     rank,
     refuse_complex,
     shape_of,
-)
-from tapegrad.ops.piecewise import where
-from tapegrad.ops.shape import (
-    astype,
-    broadcast_to,
-    concatenate,
-    flip,
-    laid_out,
-    moveaxis,
-    order_of_copies,
-    ravel,
 )
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ops.array_kinds import opaque
-from tapegrad.ops.op import internal, plain, shape_of
 from tapegrad.ops.piecewise import where
 from tapegrad.ops.shape import expand_dims
+from tapegrad.ops.table.array_kinds import opaque
+from tapegrad.ops.table.op import internal, plain, shape_of
 
 
 def safe_inverse(values: Any) -> Any:

@@ -11,10 +11,10 @@ import math
 
 import numpy as np
 
-from tapegrad.kernels import slopes, special, vmath
-from tapegrad.ops.kinds import elementwise
-from tapegrad.ops.op import Fact, internal, public
+from tapegrad.kernels.functions import slopes, special, vmath
 from tapegrad.ops.piecewise import sign, where
+from tapegrad.ops.table.kinds import elementwise
+from tapegrad.ops.table.op import Fact, internal, public
 
 SMALLEST = 1.1754943508222875e-38  # 2 ** -126, whose inverse is finite in float32 too
 LN2 = 0.6931471805599453

@@ -15,11 +15,12 @@ import math
 import numpy as np
 
 from tapegrad.ops import elementwise as ew
-from tapegrad.ops.array_kinds import linear
-from tapegrad.ops.batching import shifted_axes
 from tapegrad.ops.complex import COMPLEX_OF, conjugate
-from tapegrad.ops.composite import composite
-from tapegrad.ops.op import (
+from tapegrad.ops.shape import astype, embed, getitem, roll
+from tapegrad.ops.table.array_kinds import linear
+from tapegrad.ops.table.batching import shifted_axes
+from tapegrad.ops.table.composite import composite
+from tapegrad.ops.table.op import (
     array_of,
     internal,
     is_complex,
@@ -28,7 +29,6 @@ from tapegrad.ops.op import (
     rank,
     shape_of,
 )
-from tapegrad.ops.shape import astype, embed, getitem, roll
 
 NAMESPACE = "fft"  # of the functions declared here
 

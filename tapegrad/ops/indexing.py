@@ -7,20 +7,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.cuda.array import DeviceArray, as_array, device_of, zeros
-from tapegrad.ops.array_kinds import linear
-from tapegrad.ops.batching import place_of_batch, shifted_index, with_rank
-from tapegrad.ops.composite import composite
 from tapegrad.ops.devices import on_device_of
-from tapegrad.ops.op import (
-    internal,
-    is_differentiated,
-    normalize_axis,
-    places_of,
-    plain,
-    public,
-    rank,
-    shape_of,
-)
 from tapegrad.ops.piecewise import where
 from tapegrad.ops.shape import (
     atleast_1d,
@@ -33,6 +20,19 @@ from tapegrad.ops.shape import (
     reshape,
     stand_in,
     unbroadcast,
+)
+from tapegrad.ops.table.array_kinds import linear
+from tapegrad.ops.table.batching import place_of_batch, shifted_index, with_rank
+from tapegrad.ops.table.composite import composite
+from tapegrad.ops.table.op import (
+    internal,
+    is_differentiated,
+    normalize_axis,
+    places_of,
+    plain,
+    public,
+    rank,
+    shape_of,
 )
 
 

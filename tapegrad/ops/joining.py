@@ -6,16 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ops.composite import composite
-from tapegrad.ops.op import (
-    array_of,
-    copied,
-    dtype_of,
-    normalize_axes,
-    normalize_axis,
-    rank,
-    shape_of,
-)
 from tapegrad.ops.piecewise import where
 from tapegrad.ops.shape import (
     broadcast_to,
@@ -30,6 +20,16 @@ from tapegrad.ops.shape import (
     split,
     stack,
     swapaxes,
+)
+from tapegrad.ops.table.composite import composite
+from tapegrad.ops.table.op import (
+    array_of,
+    copied,
+    dtype_of,
+    normalize_axes,
+    normalize_axis,
+    rank,
+    shape_of,
 )
 
 

@@ -16,13 +16,9 @@ import numpy as np
 
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops import reduction
-from tapegrad.ops.array_kinds import opaque
-from tapegrad.ops.batching import aligned, flattened
 from tapegrad.ops.complex import adjoint, conjugate, conjugated, imag, real
-from tapegrad.ops.composite import composite
 from tapegrad.ops.devices import on_device_of
 from tapegrad.ops.eigenspaces import inverse_of, of_kernel, of_null_space, over_gaps, safe_inverse
-from tapegrad.ops.op import copied, internal, is_complex, plain, public, rank, shape_of
 from tapegrad.ops.products import matmul
 from tapegrad.ops.shape import (
     concatenate,
@@ -35,6 +31,10 @@ from tapegrad.ops.shape import (
     triu,
     unbroadcast,
 )
+from tapegrad.ops.table.array_kinds import opaque
+from tapegrad.ops.table.batching import aligned, flattened
+from tapegrad.ops.table.composite import composite
+from tapegrad.ops.table.op import copied, internal, is_complex, plain, public, rank, shape_of
 
 
 def _eye(n: int, like: Any) -> np.ndarray:

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ops.array_kinds import Opaque, opaque
 from tapegrad.ops.complex import adjoint
-from tapegrad.ops.composite import composite
 from tapegrad.ops.linalg import cholesky, inv, solve, solve_triangular
-from tapegrad.ops.op import array_of, dtype_of, plain, rank, shape_of
-from tapegrad.ops.scipy_functions import scipy_function
 from tapegrad.ops.shape import concatenate, moveaxis, ravel, reshape
+from tapegrad.ops.table.array_kinds import Opaque, opaque
+from tapegrad.ops.table.composite import composite
+from tapegrad.ops.table.op import array_of, dtype_of, plain, rank, shape_of
+from tapegrad.ops.table.scipy_functions import scipy_function
 
 NAMESPACE = "linalg"  # of the functions declared here
 

@@ -9,9 +9,11 @@ from numpy.lib.array_utils import normalize_axis_tuple
 
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops import reduction
-from tapegrad.ops.composite import composite
 from tapegrad.ops.linalg import svdvals
-from tapegrad.ops.op import (
+from tapegrad.ops.piecewise import where
+from tapegrad.ops.shape import expand_dims, moveaxis
+from tapegrad.ops.table.composite import composite
+from tapegrad.ops.table.op import (
     dtype_of,
     is_differentiated,
     normalize_axes,
@@ -20,8 +22,6 @@ from tapegrad.ops.op import (
     rank,
     shape_of,
 )
-from tapegrad.ops.piecewise import where
-from tapegrad.ops.shape import expand_dims, moveaxis
 
 
 def _largest(sizes, axis, keepdims=False):

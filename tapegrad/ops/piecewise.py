@@ -10,10 +10,10 @@ import math
 
 import numpy as np
 
-from tapegrad.ops.array_kinds import opaque
-from tapegrad.ops.composite import composite
-from tapegrad.ops.kinds import elementwise
-from tapegrad.ops.op import Fact, copied, internal, plain, public, refuse_complex
+from tapegrad.ops.table.array_kinds import opaque
+from tapegrad.ops.table.composite import composite
+from tapegrad.ops.table.kinds import elementwise
+from tapegrad.ops.table.op import Fact, copied, internal, plain, public, refuse_complex
 
 INFINITY = math.inf
 

@@ -6,13 +6,13 @@ import numpy as np
 
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops import reduction
-from tapegrad.ops.array_kinds import opaque
 from tapegrad.ops.complex import conjugate
-from tapegrad.ops.composite import composite
-from tapegrad.ops.op import array_of, dtype_of, rank, shape_of
 from tapegrad.ops.products import matmul
 from tapegrad.ops.shape import expand_dims
 from tapegrad.ops.systems import lstsq
+from tapegrad.ops.table.array_kinds import opaque
+from tapegrad.ops.table.composite import composite
+from tapegrad.ops.table.op import array_of, dtype_of, rank, shape_of
 
 
 @composite

@@ -10,11 +10,7 @@ import numpy as np
 from tapegrad.cuda.array import as_array
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops import reduction
-from tapegrad.ops.array_kinds import bilinear
-from tapegrad.ops.batching import aligned
 from tapegrad.ops.complex import conjugated
-from tapegrad.ops.composite import composite
-from tapegrad.ops.op import dtype_of, internal, normalize_axes, public, rank, shape_of
 from tapegrad.ops.shape import (
     astype,
     expand_dims,
@@ -24,6 +20,10 @@ from tapegrad.ops.shape import (
     transpose,
     unbroadcast,
 )
+from tapegrad.ops.table.array_kinds import bilinear
+from tapegrad.ops.table.batching import aligned
+from tapegrad.ops.table.composite import composite
+from tapegrad.ops.table.op import dtype_of, internal, normalize_axes, public, rank, shape_of
 
 
 def _matmul(x, y):

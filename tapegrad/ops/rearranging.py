@@ -11,9 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ops.composite import composite
 from tapegrad.ops.indexing import at
-from tapegrad.ops.op import array_of, dtype_of, plain, rank, refuse_masked, shape_of
 from tapegrad.ops.shape import (
     astype,
     broadcast_to,
@@ -22,6 +20,8 @@ from tapegrad.ops.shape import (
     order_of_copies,
     ravel,
 )
+from tapegrad.ops.table.composite import composite
+from tapegrad.ops.table.op import array_of, dtype_of, plain, rank, refuse_masked, shape_of
 
 
 def rearranged(move: Callable[..., Any], arrays: list[Any], dtype: Any = None) -> Any:

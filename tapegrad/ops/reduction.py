@@ -8,14 +8,22 @@ from typing import Any
 import numpy as np
 
 from tapegrad.cuda.array import DeviceArray, as_array
-from tapegrad.kernels import slopes
+from tapegrad.kernels.functions import slopes
 from tapegrad.ops import elementwise as ew
-from tapegrad.ops.array_kinds import opaque
-from tapegrad.ops.batching import shifted_axes
-from tapegrad.ops.composite import composite
-from tapegrad.ops.kinds import elementwise, reduction
-from tapegrad.ops.op import Fact, internal, is_complex, known, normalize_axes, public, shape_of
 from tapegrad.ops.piecewise import INFINITY, where
+from tapegrad.ops.table.array_kinds import opaque
+from tapegrad.ops.table.batching import shifted_axes
+from tapegrad.ops.table.composite import composite
+from tapegrad.ops.table.kinds import elementwise, reduction
+from tapegrad.ops.table.op import (
+    Fact,
+    internal,
+    is_complex,
+    known,
+    normalize_axes,
+    public,
+    shape_of,
+)
 
 # -- primitives -----------------------------------------------------------------------------------
 

@@ -11,13 +11,13 @@ from typing import NoReturn
 
 import numpy as np
 
-from tapegrad.kernels import gamma_samples
+from tapegrad.kernels.functions import gamma_samples
 from tapegrad.ops import elementwise as ew
-from tapegrad.ops.array_kinds import pointwise
-from tapegrad.ops.compiled_maps import CompiledMap
-from tapegrad.ops.op import internal
 from tapegrad.ops.piecewise import where
 from tapegrad.ops.special import digamma
+from tapegrad.ops.table.array_kinds import pointwise
+from tapegrad.ops.table.compiled_maps import CompiledMap
+from tapegrad.ops.table.op import internal
 
 
 def _drawn(a, drawn):

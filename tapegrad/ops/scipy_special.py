@@ -15,9 +15,12 @@ import numpy as np
 from tapegrad.cuda.array import as_array
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops import reduction
-from tapegrad.ops.array_kinds import pointwise
-from tapegrad.ops.composite import composite
-from tapegrad.ops.op import (
+from tapegrad.ops.piecewise import sign, where
+from tapegrad.ops.shape import reshape
+from tapegrad.ops.special import digamma, erfcx_derivative, gammaln, log_ratio, normal
+from tapegrad.ops.table.array_kinds import pointwise
+from tapegrad.ops.table.composite import composite
+from tapegrad.ops.table.op import (
     array_of,
     dtype_of,
     is_complex,
@@ -27,10 +30,7 @@ from tapegrad.ops.op import (
     refuse_complex,
     shape_of,
 )
-from tapegrad.ops.piecewise import sign, where
-from tapegrad.ops.scipy_functions import scipy_function
-from tapegrad.ops.shape import reshape
-from tapegrad.ops.special import digamma, erfcx_derivative, gammaln, log_ratio, normal
+from tapegrad.ops.table.scipy_functions import scipy_function
 
 NAMESPACE = "special"  # of the functions declared here
 

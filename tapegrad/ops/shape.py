@@ -10,12 +10,13 @@ import numpy as np
 
 from tapegrad.cuda.array import as_array, device_of, zeros
 from tapegrad.ops import reduction
-from tapegrad.ops.array_kinds import linear
-from tapegrad.ops.batching import flattened, shifted_axes, shifted_index, with_rank
-from tapegrad.ops.composite import composite
 from tapegrad.ops.devices import on_device_of
-from tapegrad.ops.kinds import cast, flat, view
-from tapegrad.ops.op import (
+from tapegrad.ops.piecewise import where
+from tapegrad.ops.table.array_kinds import linear
+from tapegrad.ops.table.batching import flattened, shifted_axes, shifted_index, with_rank
+from tapegrad.ops.table.composite import composite
+from tapegrad.ops.table.kinds import cast, flat, view
+from tapegrad.ops.table.op import (
     array_of,
     copied,
     internal,
@@ -28,7 +29,6 @@ from tapegrad.ops.op import (
     rank,
     shape_of,
 )
-from tapegrad.ops.piecewise import where
 
 # -- primitives -----------------------------------------------------------------------------------
 

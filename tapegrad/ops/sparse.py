@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tapegrad.ops.array_kinds import linear
-from tapegrad.ops.batching import flattened
-from tapegrad.ops.op import internal, shape_of
 from tapegrad.ops.shape import moveaxis, reshape
+from tapegrad.ops.table.array_kinds import linear
+from tapegrad.ops.table.batching import flattened
+from tapegrad.ops.table.op import internal, shape_of
 
 
 @internal

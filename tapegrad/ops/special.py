@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from tapegrad.kernels import slopes, special, vmath
-from tapegrad.ops.composite import composite
+from tapegrad.kernels.functions import slopes, special, vmath
 from tapegrad.ops.elementwise import LN2, absolute, tanh
-from tapegrad.ops.kinds import elementwise
-from tapegrad.ops.op import Fact, internal, public, refuse_complex
 from tapegrad.ops.piecewise import INFINITY, where
+from tapegrad.ops.table.composite import composite
+from tapegrad.ops.table.kinds import elementwise
+from tapegrad.ops.table.op import Fact, internal, public, refuse_complex
 
 TWO_OVER_SQRT_PI = 1.1283791670955126
 

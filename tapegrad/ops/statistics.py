@@ -11,10 +11,13 @@ from tapegrad.cuda.array import as_array
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops import reduction
 from tapegrad.ops.complex import conj, real
-from tapegrad.ops.composite import composite
 from tapegrad.ops.cumulative import cumprod, cumsum, prod
 from tapegrad.ops.indexing import sort, take_along_axis
-from tapegrad.ops.op import (
+from tapegrad.ops.piecewise import where
+from tapegrad.ops.products import matmul
+from tapegrad.ops.shape import astype, concatenate, laid_out, moveaxis, reshape
+from tapegrad.ops.table.composite import composite
+from tapegrad.ops.table.op import (
     array_of,
     copied,
     dtype_of,
@@ -26,9 +29,6 @@ from tapegrad.ops.op import (
     refuse_complex,
     shape_of,
 )
-from tapegrad.ops.piecewise import where
-from tapegrad.ops.products import matmul
-from tapegrad.ops.shape import astype, concatenate, laid_out, moveaxis, reshape
 
 
 @composite

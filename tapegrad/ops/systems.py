@@ -8,16 +8,16 @@ import numpy as np
 
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops import reduction
-from tapegrad.ops.array_kinds import opaque
 from tapegrad.ops.complex import adjoint, conjugate, real
-from tapegrad.ops.composite import composite
 from tapegrad.ops.eigenspaces import over_gaps
 from tapegrad.ops.linalg import inv, refuse_phases, solve, svdvals
 from tapegrad.ops.norms import norm
-from tapegrad.ops.op import array_of, dtype_of, plain, public, rank, shape_of
 from tapegrad.ops.piecewise import where
 from tapegrad.ops.products import matmul
 from tapegrad.ops.shape import diagonal, expand_dims
+from tapegrad.ops.table.array_kinds import opaque
+from tapegrad.ops.table.composite import composite
+from tapegrad.ops.table.op import array_of, dtype_of, plain, public, rank, shape_of
 
 # -- least squares --------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor
 from tapegrad.eager.traced import not_recording, refuse_when_recording
 from tapegrad.eager.traced_callbacks import called_back
-from tapegrad.ops.op import dtype_of, is_differentiated
+from tapegrad.ops.table.op import dtype_of, is_differentiated
 from tapegrad.probes import probe
 
 Shape = tuple[int, ...]

@@ -16,7 +16,7 @@ from tapegrad.eager.batched import Batched
 from tapegrad.eager.nodes import layout_of
 from tapegrad.eager.tensor import Tensor, has_values
 from tapegrad.eager.traced import RecordingError
-from tapegrad.ops.op import refuse_masked
+from tapegrad.ops.table.op import refuse_masked
 from tapegrad.pytrees import Build, exact_structure, path_of, tree
 from tapegrad.random import Generator
 from tapegrad.replay.program import key_of

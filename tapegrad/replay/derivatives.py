@@ -20,8 +20,8 @@ from tapegrad.eager.nodes import Body, Node, bodies_of, nodes_in, replaced
 from tapegrad.eager.tensor import Tensor
 from tapegrad.eager.traced import NotRecordedError, Trace, record
 from tapegrad.ops import elementwise as ew
-from tapegrad.ops.op import Op
 from tapegrad.ops.shape import unbroadcast
+from tapegrad.ops.table.op import Op
 from tapegrad.replay.lowering import lowered
 from tapegrad.replay.program import simplified
 from tapegrad.replay.writer import Writer

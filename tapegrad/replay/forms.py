@@ -12,9 +12,9 @@ from tapegrad.eager.nodes import Node
 from tapegrad.eager.numeric import PASSIVE
 from tapegrad.eager.traced import NotRecordedError
 from tapegrad.eager.traced_calls import check_ellipsis, without_masks
-from tapegrad.ops.kinds import Elementwise
-from tapegrad.ops.op import normalize_axes
 from tapegrad.ops.shape import permutation_of
+from tapegrad.ops.table.kinds import Elementwise
+from tapegrad.ops.table.op import normalize_axes
 
 FLOAT, SINGLE = np.dtype(np.float64), np.dtype(np.float32)
 INTEGER, BOOLEAN = np.dtype(np.int64), np.dtype(np.bool_)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.eager.nodes import Node, replaced
-from tapegrad.ops.op import TABLE
+from tapegrad.ops.table.op import TABLE
 from tapegrad.replay.forms import BOOLEAN, FLOAT, FLOATS, INTEGER, Form, axes_of, form_of
 
 _FEW_TERMS = 4  # of an element of a product, up to which loops over the elements add them up

@@ -17,7 +17,7 @@ from tapegrad.eager.creation import CREATION
 from tapegrad.eager.numeric import NAMESPACES, PUBLIC
 from tapegrad.eager.tensor import Tensor
 from tapegrad.methods import BINARY, PASSIVE_BINARY, REFLECTED_PASSIVE, UNARY
-from tapegrad.ops.op import TABLE
+from tapegrad.ops.table.op import TABLE
 
 FOLDER = Path(__file__).parent
 HEADER = '''\

@@ -41,10 +41,10 @@ from tapegrad.eager.modes import MODE
 from tapegrad.eager.numeric import NAMESPACES
 from tapegrad.eager.tensor import Tensor
 from tapegrad.kernels import native
-from tapegrad.ops.array_kinds import ArrayOp
-from tapegrad.ops.composite import declarations
-from tapegrad.ops.kinds import Elementwise
 from tapegrad.ops.shape import astype, unbroadcast
+from tapegrad.ops.table.array_kinds import ArrayOp
+from tapegrad.ops.table.composite import declarations
+from tapegrad.ops.table.kinds import Elementwise
 from tapegrad.transform.kinds import is_array, is_real
 
 Kind = tuple[str, int]  # the dtype and the number of dimensions of a value

@@ -17,8 +17,8 @@ from tapegrad.eager.numeric import NAMESPACES, PUBLIC
 from tapegrad.imports import whole_imports
 from tapegrad.kernels import codegen, native
 from tapegrad.ops import elementwise, piecewise, special  # noqa: F401 (declare the ops)
-from tapegrad.ops.kinds import Elementwise
-from tapegrad.ops.op import TABLE
+from tapegrad.ops.table.kinds import Elementwise
+from tapegrad.ops.table.op import TABLE
 from tapegrad.transform import checkpointing, eager_calls
 from tapegrad.transform.eager_calls import call_eager
 

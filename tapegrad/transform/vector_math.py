@@ -1,6 +1,7 @@
 """Elementary functions that are compiled into the loops that call them, so that they vectorize.
 
-They are those of the compiled loops of tensors, with the same accuracy (`tapegrad.kernels.vmath`).
+They are those of the compiled loops of tensors, with the same accuracy
+(`tapegrad.kernels.functions.vmath`).
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from tapegrad.kernels import slopes, special, vmath
-from tapegrad.ops.kinds import Elementwise
-from tapegrad.ops.op import TABLE
+from tapegrad.kernels.functions import slopes, special, vmath
+from tapegrad.ops.table.kinds import Elementwise
+from tapegrad.ops.table.op import TABLE
 from tapegrad.transform.cache.machine_code import jit
 
 

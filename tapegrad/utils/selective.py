@@ -12,9 +12,9 @@ from tapegrad.cuda.array import as_array, is_array
 from tapegrad.eager.modes import MODE, ModeContext
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import wrap
-from tapegrad.ops.composite import COMPOSITES
-from tapegrad.ops.kinds import View
-from tapegrad.ops.op import TABLE
+from tapegrad.ops.table.composite import COMPOSITES
+from tapegrad.ops.table.kinds import View
+from tapegrad.ops.table.op import TABLE
 from tapegrad.tape.tape import TAPE
 
 _EXTRA_TIME = (

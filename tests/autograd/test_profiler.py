@@ -17,7 +17,7 @@ import pytest
 import tapegrad as tg
 from tapegrad import probes
 from tapegrad.autograd.profiler import FunctionEvent, profile, record_function
-from tapegrad.ops.op import TABLE
+from tapegrad.ops.table.op import TABLE
 
 
 class Wait(tg.autograd.Function):

@@ -9,7 +9,7 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.eager.numeric import FUNCTIONS, PASSIVE
-from tapegrad.ops.composite import COMPOSITES
+from tapegrad.ops.table.composite import COMPOSITES
 
 pytestmark = pytest.mark.skipif(not tg.cuda.is_available(), reason="there is no CUDA device")
 

@@ -16,7 +16,7 @@ from test_ops_on_device import FIRST, ON_HOST, check, is_real, names_of, on
 import tapegrad as tg
 from tapegrad.cuda.array import DeviceArray
 from tapegrad.cuda.numeric import cupy_functions
-from tapegrad.ops.op import TABLE
+from tapegrad.ops.table.op import TABLE
 
 pytestmark = pytest.mark.skipif(not tg.cuda.is_available(), reason="there is no CUDA device")
 

@@ -12,7 +12,7 @@ import pytest
 import tapegrad as tg
 from tapegrad.cuda.numeric import expressions
 from tapegrad.cuda.numeric.cupy_functions import is_installed
-from tapegrad.ops.op import TABLE
+from tapegrad.ops.table.op import TABLE
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "ops"))
 from cases import ALL, as_list, is_refused, names_of

@@ -5,8 +5,8 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.eager.numeric import PUBLIC  # noqa: F401 (fills the table)
-from tapegrad.ops.kinds import COMPILED_FROM, Elementwise
-from tapegrad.ops.op import TABLE
+from tapegrad.ops.table.kinds import COMPILED_FROM, Elementwise
+from tapegrad.ops.table.op import TABLE
 
 OPS = sorted(
     name

@@ -8,7 +8,7 @@ import pytest
 import scipy.special
 
 from tapegrad.eager.numeric import FUNCTIONS
-from tapegrad.kernels import gamma_samples
+from tapegrad.kernels.functions import gamma_samples
 
 SHAPES = [1e-3, 0.02, 0.5, 1.0, 1.7, 3.0, 14.9, 15.1, 80.0, 3e3, 1e5]
 # lower and upper tails, and where the code changes from one formula to another

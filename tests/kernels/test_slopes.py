@@ -6,7 +6,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from tapegrad.kernels import slopes
+from tapegrad.kernels.functions import slopes
 
 RNG = np.random.default_rng(0)
 INF, NAN = math.inf, math.nan

@@ -9,7 +9,7 @@ import numba
 import numpy as np
 import pytest
 
-from tapegrad.kernels import special, vmath
+from tapegrad.kernels.functions import special, vmath
 
 INF, NAN = math.inf, math.nan
 MAX, MIN_SUB = np.finfo(np.float64).max, 5e-324

@@ -4,9 +4,9 @@ import numpy as np
 import scipy.sparse
 
 from tapegrad.ops import shape
-from tapegrad.ops.array_kinds import Pointwise
-from tapegrad.ops.kinds import Elementwise, Reduction
-from tapegrad.ops.op import TABLE
+from tapegrad.ops.table.array_kinds import Pointwise
+from tapegrad.ops.table.kinds import Elementwise, Reduction
+from tapegrad.ops.table.op import TABLE
 
 V = np.linspace(0.3, 1.1, 6)
 M = np.sin(np.arange(12.0) ** 2 + 0.5).reshape(4, 3)

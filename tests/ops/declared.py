@@ -1,7 +1,7 @@
 """Which functions are declared where."""
 
-from tapegrad.ops.composite import COMPOSITES
-from tapegrad.ops.op import TABLE, Op
+from tapegrad.ops.table.composite import COMPOSITES
+from tapegrad.ops.table.op import TABLE, Op
 
 
 def declared_in(*modules):

@@ -3,7 +3,7 @@
 import numpy as np
 from cases import is_refused
 
-from tapegrad.ops.array_kinds import Pointwise
+from tapegrad.ops.table.array_kinds import Pointwise
 
 
 def products(outputs):

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.ops.array_kinds import Pointwise
-from tapegrad.ops.kinds import Elementwise
-from tapegrad.ops.op import TABLE
+from tapegrad.ops.table.array_kinds import Pointwise
+from tapegrad.ops.table.kinds import Elementwise
+from tapegrad.ops.table.op import TABLE
 from tapegrad.transform.rules.numpy_functions import complex_functions
 
 PAGE = Path(__file__).parents[2] / "docs" / "accuracy.md"

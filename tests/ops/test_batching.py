@@ -9,7 +9,7 @@ from cases import ALL, M, S, V, as_list, is_refused, names_of
 import tapegrad as tg
 from tapegrad.eager.tensor import Tensor
 from tapegrad.ops import indexing, products, shape
-from tapegrad.ops.op import TABLE
+from tapegrad.ops.table.op import TABLE
 
 SIZE = 3
 # more indices: where the axis of a batch goes depends on where the arrays stand

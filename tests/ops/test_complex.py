@@ -28,9 +28,9 @@ from tapegrad.ops import (
     sparse,
     systems,
 )
-from tapegrad.ops.composite import COMPOSITES
-from tapegrad.ops.kinds import COMPILED_FROM, Elementwise
-from tapegrad.ops.op import TABLE
+from tapegrad.ops.table.composite import COMPOSITES
+from tapegrad.ops.table.kinds import COMPILED_FROM, Elementwise
+from tapegrad.ops.table.op import TABLE
 
 INF, NAN = math.inf, math.nan
 COMPLEX = [np.complex64, np.complex128]

@@ -12,8 +12,8 @@ import tapegrad as tg
 from tapegrad.autograd import detect_anomaly, grad, gradcheck, gradgradcheck
 from tapegrad.autograd.graph import saved_tensors_hooks
 from tapegrad.eager.numeric import FUNCTIONS
-from tapegrad.ops.kinds import Elementwise
-from tapegrad.ops.op import TABLE
+from tapegrad.ops.table.kinds import Elementwise
+from tapegrad.ops.table.op import TABLE
 
 Z = np.array([1.0 + 2.0j, 0.5 - 1.0j, -0.75 + 0.25j])
 X = np.array([0.5, 2.0, 1.5])

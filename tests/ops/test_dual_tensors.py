@@ -8,7 +8,7 @@ from tangents import INVARIANTS, known, tangent_of
 import tapegrad as tg
 from tapegrad.autograd import forward_ad as fw
 from tapegrad.autograd.api import grad
-from tapegrad.ops.op import TABLE
+from tapegrad.ops.table.op import TABLE
 
 # their gradients are refused, or have a phase or no second derivative
 NO_SECOND = {"eig", "full_svd", "cofactor_slope"}

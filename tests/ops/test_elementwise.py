@@ -13,8 +13,8 @@ from cases import with_given
 
 import tapegrad as tg
 from tapegrad.eager.numeric import FUNCTIONS
-from tapegrad.ops.kinds import COMPILED_FROM, Elementwise
-from tapegrad.ops.op import TABLE
+from tapegrad.ops.table.kinds import COMPILED_FROM, Elementwise
+from tapegrad.ops.table.op import TABLE
 from tapegrad.tape.layout import BLOCK_ELEMENTS
 
 OPS = {name: op for name, op in TABLE.items() if isinstance(op, Elementwise)}

@@ -7,7 +7,7 @@ import pytest
 from cases import ALL, is_refused, names_of
 
 from tapegrad.eager.numeric import NAMESPACES
-from tapegrad.ops.op import TABLE
+from tapegrad.ops.table.op import TABLE
 from tapegrad.transform import functions
 from tapegrad.transform.eager_calls import compute
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.ops.op import TABLE, reads_of
-from tapegrad.ops.partials import taken_apart
+from tapegrad.ops.table.op import TABLE, reads_of
+from tapegrad.ops.table.partials import taken_apart
 
 SCALE = 2.0
 

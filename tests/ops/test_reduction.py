@@ -9,9 +9,9 @@ import scipy.special
 import tapegrad as tg
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.ops import reduction
-from tapegrad.ops.composite import COMPOSITES
-from tapegrad.ops.kinds import Reduction
-from tapegrad.ops.op import TABLE
+from tapegrad.ops.table.composite import COMPOSITES
+from tapegrad.ops.table.kinds import Reduction
+from tapegrad.ops.table.op import TABLE
 
 INF, NAN = math.inf, math.nan
 

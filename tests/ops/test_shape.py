@@ -7,8 +7,8 @@ from declared import declared_in
 import tapegrad as tg
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.ops import shape as shape_module
-from tapegrad.ops.composite import COMPOSITES
-from tapegrad.ops.op import TABLE
+from tapegrad.ops.table.composite import COMPOSITES
+from tapegrad.ops.table.op import TABLE
 
 AXIS_ERROR = "axis|bounds|range"
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from cases import ALL, as_list, is_refused, names_of
 
-from tapegrad.ops.array_kinds import Pointwise
-from tapegrad.ops.op import TABLE
+from tapegrad.ops.table.array_kinds import Pointwise
+from tapegrad.ops.table.op import TABLE
 
 # phases have no tangents, and singular matrices no third derivatives
 LEFT = ("full_svd", "eig", "cofactor_slope")

@@ -14,9 +14,9 @@ from tangents import (
 )
 
 from tapegrad.ops import indexing, linalg, shape
-from tapegrad.ops.array_kinds import Linear
-from tapegrad.ops.kinds import View
-from tapegrad.ops.op import TABLE, reads_of
+from tapegrad.ops.table.array_kinds import Linear
+from tapegrad.ops.table.kinds import View
+from tapegrad.ops.table.op import TABLE, reads_of
 
 # their values are drawn: a difference at the same numbers is 0 (see test_sampling.py)
 DRAWN = {"gamma_sample", "log_gamma_sample"}

@@ -8,8 +8,8 @@ from cases import ALL, names_of
 
 import tapegrad as tg
 from tapegrad.autograd import tangents
-from tapegrad.ops.kinds import SweptOp, View
-from tapegrad.ops.op import TABLE
+from tapegrad.ops.table.kinds import SweptOp, View
+from tapegrad.ops.table.op import TABLE
 from tapegrad.tape.tangents import LARGE
 
 COMPILED = [case for case in ALL if isinstance(TABLE[case[0]], SweptOp | View)]

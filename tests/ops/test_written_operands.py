@@ -8,7 +8,7 @@ import scipy.sparse
 from cases import ALL, as_list, is_refused, names_of
 
 import tapegrad as tg
-from tapegrad.ops.op import TABLE
+from tapegrad.ops.table.op import TABLE
 
 PLAIN = (bool, int, float, str, type(None), slice, type)
 

@@ -5,7 +5,7 @@ import types
 import numpy as np
 
 import tapegrad as tg
-from tapegrad.ops.op import TABLE
+from tapegrad.ops.table.op import TABLE
 from tapegrad.replay import compiled as compiled_module
 from tests.transform.random_programs.interpret import Interpreter, types_only
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.ops.kinds import Elementwise
-from tapegrad.ops.op import TABLE
+from tapegrad.ops.table.kinds import Elementwise
+from tapegrad.ops.table.op import TABLE
 from tapegrad.replay import derivatives
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "ops"))

@@ -9,7 +9,7 @@ import pytest
 import tapegrad as tg
 from tapegrad.eager import traced_calls
 from tapegrad.ops import products
-from tapegrad.ops.op import TABLE
+from tapegrad.ops.table.op import TABLE
 
 RNG = np.random.default_rng(0)
 

@@ -16,7 +16,7 @@ from programs import SHAPES, Program
 from writing_programs import WritingProgram, arguments
 
 import tapegrad as tg
-from tapegrad.ops.op import TABLE
+from tapegrad.ops.table.op import TABLE
 from tapegrad.replay import on_device as on_device_module
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "ops"))

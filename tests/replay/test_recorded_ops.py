@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tapegrad as tg
-from tapegrad.ops.op import TABLE
+from tapegrad.ops.table.op import TABLE
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "ops"))
 from cases import ALL, names_of

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 import tapegrad as tg
 from tapegrad.eager.numeric import FUNCTIONS
-from tapegrad.ops.kinds import Elementwise
-from tapegrad.ops.op import TABLE
+from tapegrad.ops.table.kinds import Elementwise
+from tapegrad.ops.table.op import TABLE
 
 ELEMENTWISE = sorted(name for name, op in TABLE.items() if isinstance(op, Elementwise))
 REDUCTIONS = ["sum", "mean", "logsumexp", "euclidean_norm", "max", "var", "prod", "cumsum"]

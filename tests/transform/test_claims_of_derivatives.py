@@ -9,8 +9,8 @@ import pytest
 from numba import types
 
 import tapegrad as tg
-from tapegrad.ops.kinds import Elementwise
-from tapegrad.ops.op import TABLE
+from tapegrad.ops.table.kinds import Elementwise
+from tapegrad.ops.table.op import TABLE
 from tapegrad.transform import derivatives as derivatives_of
 from tapegrad.transform import generation
 from tapegrad.transform.equivalence import derivatives

@@ -9,8 +9,8 @@ import pytest
 from check import check, is_chosen, is_compiled, module, running, slope
 
 import tapegrad as tg
-from tapegrad.ops.kinds import Elementwise
-from tapegrad.ops.op import TABLE
+from tapegrad.ops.table.kinds import Elementwise
+from tapegrad.ops.table.op import TABLE
 from tapegrad.transform.rules.partials import elementary
 
 NAMED = [name for name in ("at_least", "at_most") if name in TABLE]  # spelled maximum and minimum

@@ -14,8 +14,8 @@ from check import module
 from random_programs.interpret import Interpreter, types_only
 
 import tapegrad as tg
-from tapegrad.ops.kinds import Elementwise
-from tapegrad.ops.op import TABLE
+from tapegrad.ops.table.kinds import Elementwise
+from tapegrad.ops.table.op import TABLE
 from tapegrad.transform.codegen import store
 from tapegrad.transform.functions import known_to_numba
 from tapegrad.transform.rules import whole

@@ -18,8 +18,8 @@ from mutants import blocks_of
 from random_programs import program_of
 
 import tapegrad as tg
-from tapegrad.ops.kinds import Elementwise
-from tapegrad.ops.op import TABLE
+from tapegrad.ops.table.kinds import Elementwise
+from tapegrad.ops.table.op import TABLE
 from tapegrad.transform.composed import HessianProduct
 from tapegrad.transform.errors import InternalError
 from tapegrad.transform.generation import FASTER

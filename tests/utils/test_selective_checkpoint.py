@@ -55,7 +55,7 @@ def test_several_results():
 
 def test_kept_results_are_not_computed_again(monkeypatch):
     calls = []
-    op = tg.ops.op.TABLE["inv"]
+    op = tg.ops.table.op.TABLE["inv"]
     compute = op.function
     monkeypatch.setattr(op, "function", lambda x: (calls.append(x), compute(x))[1])
     gradient(f, context_fn=keeping([tg.linalg.inv]))

@@ -39,7 +39,7 @@ from tapegrad.eager.frames import (
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.saved_values import SECOND_TIME, Packed, check_unmutated, with_own_memory
 from tapegrad.eager.tensor import Tensor, wrap
-from tapegrad.ops.op import is_complex
+from tapegrad.ops.table.op import is_complex
 from tapegrad.tape.avals import AVALS, DIFFERENTIABLE, Kind
 from tapegrad.tape.codes import OPS, PythonOp
 from tapegrad.tape.layout import OWN_AVAL, OWN_INPUTS, OWN_SLOT

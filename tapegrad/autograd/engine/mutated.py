@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tapegrad.eager.frames import RuleFrame, SavedArrays, maker_of, node_name, title
 from tapegrad.eager.modes import MODE
-from tapegrad.ops.kinds import View
+from tapegrad.ops.table.kinds import View
 from tapegrad.tape.codes import OPS
 from tapegrad.tape.layout import LEAF_CLOCK, OWN_SLOT
 from tapegrad.tape.owner import Owner, op_and_flags

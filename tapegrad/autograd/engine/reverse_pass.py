@@ -41,8 +41,8 @@ from tapegrad.eager.modes import MODE
 from tapegrad.eager.saved_values import SECOND_TIME
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.ops import elementwise as ew
-from tapegrad.ops.kinds import View
 from tapegrad.ops.shape import astype, unbroadcast
+from tapegrad.ops.table.kinds import View
 from tapegrad.probes import probe
 from tapegrad.tape.avals import AVALS
 from tapegrad.tape.codes import OPS

@@ -11,7 +11,7 @@ from tapegrad.cuda.array import HOST
 from tapegrad.eager.frames import OpFrame
 from tapegrad.eager.saved_values import SECOND_TIME, check_unmutated, restore
 from tapegrad.eager.tensor import Tensor, wrap
-from tapegrad.ops.kinds import Reduction, View
+from tapegrad.ops.table.kinds import Reduction, View
 from tapegrad.tape.avals import AVALS
 from tapegrad.tape.codes import OPS
 from tapegrad.tape.layout import FREED, LEAF_CLOCK, OWN_AVAL, OWN_INPUTS, OWN_SLOT

@@ -15,8 +15,8 @@ from tapegrad.cuda.numeric.codegen import Formula
 from tapegrad.cuda.numeric.expressions import Expression, bind, write
 from tapegrad.cuda.numeric.steps import Action, action
 from tapegrad.kernels.codegen import arguments_of
-from tapegrad.ops.kinds import Elementwise
-from tapegrad.ops.op import TABLE, Fact, dtype_of
+from tapegrad.ops.table.kinds import Elementwise
+from tapegrad.ops.table.op import TABLE, Fact, dtype_of
 
 _WEAK = (int, float, complex)  # Python numbers take the dtype of arrays
 _FLOAT64 = np.dtype(np.float64)

@@ -35,8 +35,8 @@ from tapegrad.cuda.numeric.reductions import (
     SUM,
     Reduction,
 )
-from tapegrad.ops.composite import COMPOSITES
-from tapegrad.ops.op import normalize_axis
+from tapegrad.ops.table.composite import COMPOSITES
+from tapegrad.ops.table.op import normalize_axis
 
 # -- ufuncs ---------------------------------------------------------------------------------------
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.kernels import slopes, special, vmath
 from tapegrad.kernels.codegen import dependencies, tree_of
+from tapegrad.kernels.functions import slopes, special, vmath
 
 
 def _exp(x: Any) -> Any:

@@ -39,7 +39,7 @@ from tapegrad.cuda.numeric.layouts import (
     kind_of_strides,
 )
 from tapegrad.cuda.numeric.steps import Steps
-from tapegrad.ops.op import normalize_axes
+from tapegrad.ops.table.op import normalize_axes
 
 _SMALLEST_CHUNK = 512  # elements
 _MOST_ELEMENTS = 16  # of a thread, where more threads could share a chunk

@@ -17,7 +17,7 @@ from tapegrad.cuda.numeric import codegen
 from tapegrad.cuda.numeric.codegen import CONTIGUOUS, DeviceModule, Formula
 from tapegrad.cuda.numeric.expressions import passed
 from tapegrad.cuda.numeric.reductions import MAXIMUM, MINIMUM, PRODUCT, SUM, Reduction
-from tapegrad.ops.op import normalize_axis
+from tapegrad.ops.table.op import normalize_axis
 
 _CHUNK = 256  # elements that a thread goes through, if there are few lines
 OF_UFUNC = {r.ufunc: r for r in (SUM, PRODUCT, MAXIMUM, MINIMUM)}

@@ -16,7 +16,7 @@ from tapegrad.cuda.array import DeviceArray
 from tapegrad.cuda.numeric import codegen
 from tapegrad.cuda.numeric.codegen import CONTIGUOUS, DeviceModule
 from tapegrad.cuda.numeric.expressions import passed
-from tapegrad.ops.op import normalize_axis
+from tapegrad.ops.table.op import normalize_axis
 
 
 def argsort(x: DeviceArray, axis: int | None = -1) -> DeviceArray:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from tapegrad.ops.op import Fact
+from tapegrad.ops.table.op import Fact
 from tapegrad.transform.codegen.analysis import Activity, unused_at_times
 from tapegrad.transform.codegen.instance import Instance
 from tapegrad.transform.ir import Let, defined, walk

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import NoReturn
 
-from tapegrad.ops.op import Fact
+from tapegrad.ops.table.op import Fact
 from tapegrad.transform.builder import Builder
 from tapegrad.transform.codegen.analysis import (
     Activity,

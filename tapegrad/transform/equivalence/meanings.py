@@ -17,8 +17,8 @@ import numba
 import numpy as np
 from numba.core.dispatcher import Dispatcher
 
-from tapegrad.ops.kinds import Elementwise
-from tapegrad.ops.op import TABLE
+from tapegrad.ops.table.kinds import Elementwise
+from tapegrad.ops.table.op import TABLE
 from tapegrad.transform import deferred, extremes, runtime, vector_math
 from tapegrad.transform.eager_calls import call_eager, is_of_package
 from tapegrad.transform.equivalence.array_functions import (

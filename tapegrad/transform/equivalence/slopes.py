@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 
-from tapegrad.ops.kinds import Elementwise
-from tapegrad.ops.op import TABLE, Fact
+from tapegrad.ops.table.kinds import Elementwise
+from tapegrad.ops.table.op import TABLE, Fact
 from tapegrad.transform.equivalence.field import (
     RUN,
     ZERO,

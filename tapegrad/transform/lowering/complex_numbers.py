@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ops.op import Fact
+from tapegrad.ops.table.op import Fact
 from tapegrad.transform.ir import Let, name, names_in
 from tapegrad.transform.kinds import holds_complex, holds_real, is_array, is_complex
 from tapegrad.transform.lowering.callees import Stopped

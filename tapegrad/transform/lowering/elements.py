@@ -10,7 +10,7 @@ import numpy as np
 from numba import typeof
 from numba.core import types
 
-from tapegrad.ops.kinds import Elementwise
+from tapegrad.ops.table.kinds import Elementwise
 from tapegrad.transform.ir import FunctionIR, Let, Store, names_in
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.rules.partials import op_of

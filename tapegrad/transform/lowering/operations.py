@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numba.core import types
 
-from tapegrad.ops.op import TABLE, Op
+from tapegrad.ops.table.op import TABLE, Op
 from tapegrad.transform import runtime
 from tapegrad.transform.eager_calls import instead_of
 from tapegrad.transform.facts import SHAPE_ATTRIBUTES

@@ -13,7 +13,7 @@ import dataclasses
 from collections.abc import Set
 from typing import Any
 
-from tapegrad.ops.op import TABLE
+from tapegrad.ops.table.op import TABLE
 from tapegrad.transform.ir import (
     Block,
     FunctionIR,

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tapegrad.kernels import native
-from tapegrad.ops.op import TABLE
+from tapegrad.ops.table.op import TABLE
 from tapegrad.transform.cache.machine_code import inlined, jit
 from tapegrad.transform.ir import replace_names
 from tapegrad.transform.kinds import is_array, is_complex

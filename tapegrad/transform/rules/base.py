@@ -17,8 +17,8 @@ from typing import Any, TypeGuard
 
 from numba.core import types
 
-from tapegrad.ops.kinds import Elementwise
-from tapegrad.ops.op import Fact
+from tapegrad.ops.table.kinds import Elementwise
+from tapegrad.ops.table.op import Fact
 from tapegrad.transform.ir import Let, name, names_in, replace_names
 from tapegrad.transform.kinds import is_complex, is_real
 from tapegrad.transform.nodes import call_of

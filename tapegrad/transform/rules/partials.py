@@ -24,11 +24,11 @@ import numpy as np
 
 from tapegrad.eager.numeric import PUBLIC
 from tapegrad.ops import elementwise, piecewise, special  # noqa: F401 (declare the ops)
-from tapegrad.ops.composite import COMPOSITES
 from tapegrad.ops.elementwise import cos, cosh, log, sin, sinh
-from tapegrad.ops.kinds import Elementwise
-from tapegrad.ops.op import TABLE, Rule
 from tapegrad.ops.piecewise import where
+from tapegrad.ops.table.composite import COMPOSITES
+from tapegrad.ops.table.kinds import Elementwise
+from tapegrad.ops.table.op import TABLE, Rule
 from tapegrad.transform import runtime
 from tapegrad.transform.functions import known_to_numba
 from tapegrad.transform.rules.scalars import SCALARS, Scalar

@@ -15,10 +15,10 @@ import numba
 import numpy as np
 
 from tapegrad.ops.elementwise import absolute, exp2
-from tapegrad.ops.op import Fact, Rule
-from tapegrad.ops.partials import taken_apart
 from tapegrad.ops.piecewise import INFINITY, sign, where
 from tapegrad.ops.special import digamma
+from tapegrad.ops.table.op import Fact, Rule
+from tapegrad.ops.table.partials import taken_apart
 from tapegrad.transform import runtime
 from tapegrad.transform.rules.effects import has_effect
 

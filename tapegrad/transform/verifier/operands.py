@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Iterator
 
-from tapegrad.ops.op import TABLE
+from tapegrad.ops.table.op import TABLE
 from tapegrad.transform.verifier.code import called, module_call
 from tapegrad.transform.verifier.memory import SHAPE
 

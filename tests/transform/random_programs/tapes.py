@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tapegrad.ops.op import TABLE
+from tapegrad.ops.table.op import TABLE
 from tapegrad.transform import runtime, vector_math
 from tapegrad.transform.tape_memory import buffer, growth, references
 

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from tapegrad.kernels.vmath import (
+from tapegrad.kernels.functions.vmath import (
     INV_LN2,
     LN2_HI,
     LN2_LO,

@@ -12,7 +12,7 @@ import linecache
 import textwrap
 from types import FunctionType
 
-from tapegrad.ops.op import Rule
+from tapegrad.ops.table.op import Rule
 
 
 def taken_apart(rule: Rule) -> list[Rule]:

@@ -8,7 +8,7 @@ exponentials, quotients of squares that overflow.
 
 import math
 
-from tapegrad.kernels.vmath import LN2, _bits, _expm1_parts, _from_bits, exp, exp2, log
+from tapegrad.kernels.functions.vmath import LN2, _bits, _expm1_parts, _from_bits, exp, exp2, log
 
 
 def sigmoid_slope(x):

@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ops import sparsity
-from tapegrad.ops.batching import one_by_one
-from tapegrad.ops.kinds import Broadcasting
-from tapegrad.ops.op import (
+from tapegrad.ops.table import sparsity
+from tapegrad.ops.table.batching import one_by_one
+from tapegrad.ops.table.kinds import Broadcasting
+from tapegrad.ops.table.op import (
     TABLE,
     Batched,
     Op,
@@ -35,7 +35,7 @@ from tapegrad.ops.op import (
     size_of_batch,
     stacked,
 )
-from tapegrad.ops.partials import taken_apart
+from tapegrad.ops.table.partials import taken_apart
 
 Formula = Any  # a plain Python function of arrays
 

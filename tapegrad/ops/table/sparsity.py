@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ops.op import shape_of
+from tapegrad.ops.table.op import shape_of
 
 
 def numbered(shape: tuple[int, ...]) -> np.ndarray:

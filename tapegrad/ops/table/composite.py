@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, overload
 
-from tapegrad.ops.op import TABLE, Op, default_names
+from tapegrad.ops.table.op import TABLE, Op, default_names
 
 Formula = Any  # a plain Python function of arrays
 

@@ -15,8 +15,8 @@ series of P is used where the second form has no such end, or the series is shor
 
 import math
 
-from tapegrad.kernels.special import digamma, polygamma
-from tapegrad.kernels.vmath import exp, expm1, log1p
+from tapegrad.kernels.functions.special import digamma, polygamma
+from tapegrad.kernels.functions.vmath import exp, expm1, log1p
 
 LEAST_EXPONENT = 36.0  # what is below e**-36 is not integrated
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.ops.op import (
+from tapegrad.ops.table.op import (
     TABLE,
     Batched,
     array_of,

@@ -11,7 +11,7 @@ import numpy as np
 
 from tapegrad.cuda.array import DeviceArray
 from tapegrad.kernels import codegen
-from tapegrad.ops.op import layout_order
+from tapegrad.ops.table.op import layout_order
 from tapegrad.tape.avals import DTYPE_CODES, FLOAT64
 
 Formula = Any  # a plain Python function of scalars or arrays

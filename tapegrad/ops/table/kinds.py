@@ -8,8 +8,8 @@ reduction      NumPy function, one partial    reverse kernel over the unreduced 
 view           NumPy function that views      its transpose, the sweep's strided copy
 =============  =============================  ==========================================
 
-The sweep runs these without Python. For the kinds in `tapegrad.ops.array_kinds`, it calls the rules
-in Python. A composite (`tapegrad.ops.composite`) has no rules of its own.
+The sweep runs these without Python. For the kinds in `tapegrad.ops.table.array_kinds`, it calls the
+rules in Python. A composite (`tapegrad.ops.table.composite`) has no rules of its own.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ import numpy as np
 from tapegrad.cuda.array import DeviceArray
 from tapegrad.kernels import codegen
 from tapegrad.kernels.structs import address_of
-from tapegrad.ops import sparsity
-from tapegrad.ops.batching import aligned, shifted_axes
-from tapegrad.ops.compiled_maps import CompiledMap, Formula
-from tapegrad.ops.op import (
+from tapegrad.ops.table import sparsity
+from tapegrad.ops.table.batching import aligned, shifted_axes
+from tapegrad.ops.table.compiled_maps import CompiledMap, Formula
+from tapegrad.ops.table.op import (
     TABLE,
     Batched,
     Domain,
@@ -43,7 +43,7 @@ from tapegrad.ops.op import (
     reads_of,
     shape_of,
 )
-from tapegrad.ops.partials import taken_apart
+from tapegrad.ops.table.partials import taken_apart
 from tapegrad.tape.avals import DTYPE_CODES
 from tapegrad.tape.codes import OPS
 from tapegrad.tape.layout import (

@@ -1,0 +1,1 @@
+"""Functions of numbers that numba compiles."""
