@@ -44,8 +44,7 @@ x[0].real; x[0].imag + x[1]; np.imag(x[0]) + x[1]; complex(x[0], x[1]).real; abs
 x[-1]; m[1, 2]; m.T[0, 1]; m[1][2]; x[1:2].item(); np.take(x, 2); np.take(m, 4)
 np.array(x[0])[()]; np.array(x[0] * x[1], dtype=np.float64) * 1.0; np.asarray(x[1]).item()
 np.full((), x[0])[()]; np.zeros(())[()] + x[0]
-np.nanmax(x[0]); np.nanmin(x[1]); np.max(x[2]); np.permute_dims(m)[0, 1]
-np.permute_dims(x)[1]; np.concat((x, x))[5] * x[0]
+np.nanmax(x[0]); np.nanmin(x[1]); np.max(x[2]); np.permute_dims(m)[0, 1]; np.permute_dims(x)[1]
 np.sum(x); x.sum(); np.mean(x); np.average(x); np.average(x, None, x); np.prod(x); np.max(x)
 x.min(); np.ptp(x); np.var(x); x.std(); np.trace(m); np.nansum(x); np.nanmean(x); np.nanprod(x)
 np.nanmax(x); np.nanmin(x); np.nanvar(x); np.nanstd(x); np.nanmedian(x); np.sum(m, 1)[0]
@@ -73,7 +72,8 @@ np.array([v * 2.0 for v in x]); np.asarray_chkfinite(x)
 np.flip(x); x[::-1]; x[1:3]; m[1]; m[:, 1]; m.ravel(); m.flatten(); m.reshape(-1); x.T
 np.transpose(x); np.atleast_1d(x); x[np.array([0, 2])]; x[x > 1.0]; m[np.array([0, 1]), 1]
 x.astype(np.float64)
-np.concatenate((x, x[1:])); np.append(x, x[0]); np.insert(x, 1, x[2]); np.hstack((x, x))
+np.concatenate((x, x[1:])); np.concat((x, x)); np.append(x, x[0])
+np.insert(x, 1, x[2]); np.hstack((x, x))
 np.roll(x, 1); np.repeat(x, 2); np.delete(x, 1); np.take(x, np.array([0, 2])); x.take(np.array([1]))
 np.take_along_axis(x, np.array([0, 1, 1]), 0); np.extract(x > 1.0, x)
 np.select([x > 1, x < 0.7], [x * x, x], 0.5)
