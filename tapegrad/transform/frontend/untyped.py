@@ -26,7 +26,6 @@ _WAYS_OUT = {
     "math.remainder": "x - y * np.round(x / y)",
     "np.modf": "np.trunc(x) and x - np.trunc(x)",
 }
-_OF_ITEMS = ("len", "enumerate", "zip")
 _OF_NUMBERS = ("real", "imag", "conjugate")
 _ATTRIBUTE = re.compile(
     r"Unknown attribute '(\w+)' of type (?:float|int|uint|complex)\d+$", re.MULTILINE
