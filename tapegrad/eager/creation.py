@@ -364,10 +364,10 @@ def full_like(
     >>> tg.grad(lambda x: (tg.full_like(x, x[1]) * x).sum())(np.array([1.0, 2.0]))
     array([2., 5.])
     """
+    options = {"dtype": dtype, "order": order, "subok": subok, "shape": shape, "device": device}
     if not holds_tracked([fill_value]):
-        own = {"requires_grad": requires_grad, "device": device}
-        return _full_like(a, fill_value, dtype, order, subok, shape, **own)
-    ones = CREATION["ones_like"](a, dtype, order, subok, shape, device=device)
+        return _full_like(a, fill_value, requires_grad=requires_grad, **options)
+    ones = CREATION["ones_like"](a, **options)
     return _filled("full_like", ones, as_tensor(fill_value, ones.dtype, device), requires_grad)
 
 

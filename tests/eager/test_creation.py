@@ -398,6 +398,12 @@ class TestFull:
             assert (found.dtype, found.strides) == (expected.dtype, expected.strides)
             np.testing.assert_array_equal(found.detach(), expected)
 
+    @pytest.mark.parametrize("value", [lambda x: 2.0, lambda x: x[0]])
+    def test_shapes_of_items(self, value):
+        batch = np.ones((3, 2))
+        found = tg.vmap(lambda x: tg.full_like(x, value(x), shape=(4,)))(batch)
+        assert found.shape == (3, 4)
+
     def test_a_value_that_does_not_fit(self):
         x = leaf([1.0, 2.0])
         for make in (lambda: tg.full((), x), lambda: tg.full_like(np.ones(1), x)):
