@@ -68,24 +68,25 @@ def over_gaps(x: Any, w: Any, gaps: Any, reads: Sequence[Any] = ()) -> Any:
     return found
 
 
-def of_null_space(gw: Any, w: Any, *vectors: Any) -> Any:
-    """Return nan for pairs of eigenvalues 0 with cotangents that differ, 0 for others.
+def unlike_in_null_space(gw: Any, w: Any, *vectors: Any) -> Any:
+    """Return how the cotangents of eigenvalues 0 differ, 0 for other pairs: see `over_gaps`.
 
     Where eigenvalues coincide, a smooth function of them alone has equal cotangents for them. If
     they differ, the function depends on the vectors as well; but the cotangents of vectors that are
-    multiplied by 0 do not show it. If no vector has a cotangent, this is a choice at a kink.
+    multiplied by 0 do not show it. If no vector has a cotangent, this is a choice at a kink: 0.
 
     Parameters
     ----------
     gw, w
-        The cotangents of the eigenvalues, and these.
+        The cotangents of the eigenvalues, and the eigenvalues.
     vectors
         The cotangents of the vectors.
     """
-    row, column = expand_dims(plain(w), -2) == 0.0, expand_dims(plain(w), -1) == 0.0
+    zero = plain(w) == 0.0
+    pairs = expand_dims(zero, -2) & expand_dims(zero, -1) & ~np.eye(shape_of(w)[-1], dtype=bool)
     used = [np.any(plain(g), axis=(-2, -1), keepdims=True) for g in vectors]
-    unlike = expand_dims(gw, -2) - expand_dims(gw, -1)
-    return undefined(where(row & column & np.logical_or.reduce(used), unlike, 0.0))
+    pairs = pairs & np.logical_or.reduce(used)
+    return where(pairs, expand_dims(gw, -2), 0.0) - where(pairs, expand_dims(gw, -1), 0.0)
 
 
 def inverse_of(s: Any) -> Any:

@@ -18,7 +18,13 @@ from tapegrad.ops import elementwise as ew
 from tapegrad.ops import reduction
 from tapegrad.ops.complex import adjoint, conjugate, conjugated, imag, real
 from tapegrad.ops.devices import on_device_of
-from tapegrad.ops.eigenspaces import inverse_of, of_kernel, of_null_space, over_gaps, safe_inverse
+from tapegrad.ops.eigenspaces import (
+    inverse_of,
+    of_kernel,
+    over_gaps,
+    safe_inverse,
+    unlike_in_null_space,
+)
 from tapegrad.ops.products import matmul
 from tapegrad.ops.shape import (
     concatenate,
@@ -413,9 +419,11 @@ def eigh(x, uplo="L"):
 
     The cotangent of x is symmetric. Where eigenvalues coincide, eigenvectors have no derivative: it
     is nan if the vectors of the eigenspace have cotangents that could turn them. Where these are
-    exactly 0, as for vectors that are not used, nothing passes. Vectors that are multiplied by
-    eigenvalues of 0, several of which coincide, have such cotangents, too: it is nan if those of
-    these eigenvalues differ, and other vectors are used. Tangents are nan there.
+    exactly 0, as for vectors that are not used, nothing passes. They are also 0 for vectors that
+    are only multiplied by eigenvalues of 0. If several eigenvalues are 0, the cotangent of x is nan
+    if theirs differ and any vector has a cotangent; otherwise nothing passes between such vectors,
+    as at the matrix of zeros, although their product with the eigenvalues may depend on them.
+    Tangents are nan there.
     """
 
 
@@ -423,9 +431,10 @@ def eigh(x, uplo="L"):
 def _(g, z):
     w, v = z
     gw, gv = g
-    refuse_phases(matmul(adjoint(v), gv), "eigh: the eigenvectors")
+    turning = matmul(adjoint(v), gv)
+    refuse_phases(turning, "eigh: the eigenvectors")
     gaps = expand_dims(w, -2) - expand_dims(w, -1)
-    middle = over_gaps(matmul(adjoint(v), gv), w, gaps) + of_null_space(gw, w, gv)
+    middle = over_gaps(turning, w, gaps, (turning, unlike_in_null_space(gw, w, gv)))
     middle = middle + ew.multiply(expand_dims(gw, -2), _eye(shape_of(w)[-1], w))
     full = matmul(v, matmul(middle, adjoint(v)))
     return 0.5 * (full + adjoint(full))
@@ -469,7 +478,7 @@ def _of_thin_svd(g, z):
     vtgv = matmul(adjoint(v), gv)
     eye = _eye(shape_of(s)[-1], s)
     turning = ew.multiply(utgu - adjoint(utgu), row) + ew.multiply(column, vtgv - adjoint(vtgv))
-    middle = over_gaps(turning, s, gaps, (utgu, vtgv)) + of_null_space(gs, s, gu, gv)
+    middle = over_gaps(turning, s, gaps, (utgu, vtgv, unlike_in_null_space(gs, s, gu, gv)))
     middle = middle + ew.multiply(expand_dims(gs, -2), eye)
     if is_complex(u):  # the phases of u and v are coupled: each takes one half
         refuse_phases(utgu + vtgv, "svd: the singular vectors")
@@ -552,7 +561,8 @@ def svd(x, full_matrices=True, compute_uv=True):
     Here k is the number of singular values; ``full_matrices=False`` returns only k vectors. The
     others have no derivative, and nonzero cotangents of them are refused. Where singular values
     coincide, singular vectors have no derivative: it is nan if they have cotangents that could turn
-    them within their space.
+    them within their space. Several singular values of 0 are treated as eigenvalues of 0 are; see
+    `eigh`.
     """
     square = shape_of(x)[-1] == shape_of(x)[-2]
     found = full_svd(x) if full_matrices and compute_uv and not square else thin_svd(x)

@@ -410,6 +410,14 @@ def test_matrices_with_a_null_space(transform, decompose):
     np.testing.assert_array_equal(tg.grad(first_vector)(x), np.eye(3))
 
 
+def test_an_infinite_cotangent_of_one_eigenvalue_0():
+    def f(x):
+        w, v = tg.linalg.eigh(x)
+        return tg.sum(tg.sqrt(w)) + v[0, 0]
+
+    assert tg.grad(f)(np.zeros((1, 1))).item() == np.inf
+
+
 def test_the_vector_of_a_zero_singular_value():
     """It is any vector across the others, in a matrix that is higher than wide."""
     x = np.outer([1.0, 2.0, 3.0], [1.0, -1.0])
