@@ -30,6 +30,9 @@ RECORD = np.dtype(
     ]
 )
 RECORD_WORDS = RECORD.itemsize // 8
+ROW_BYTES = RECORD.itemsize
+ROW_OP, ROW_AVAL, ROW_X, ROW_Y, ROW_OWNER = 1, 2, 3, 4, 5  # words; ROW_OP has the flags as well
+MASK_32 = 0xFFFFFFFF  # the lower half of a word
 SEGMENT_BITS = 12
 SEGMENT_ROWS = 1 << SEGMENT_BITS
 LEAF_CLOCK = 1 << 40  # leaves have their own clock, above every op

@@ -19,7 +19,7 @@ from tapegrad.kernels.intrinsics import (
     store_words,
     u1_pointer,
 )
-from tapegrad.tape.compiled.segments import MASK_32, jit
+from tapegrad.tape.compiled.compiler import jit
 from tapegrad.tape.compiled.strided import (
     W_CONTIGUOUS,
     W_STRIDES,
@@ -34,9 +34,9 @@ from tapegrad.tape.compiled.sweep import add_block, copy_bytes, prepare
 from tapegrad.tape.layout import (  # isort: skip
     ARRAY_BASE, ARRAY_DATA, ARRAY_DIMS, ARRAY_DTYPE, ARRAY_NDIM, ARRAY_STRIDES, AVAL_BYTES,
     AVAL_DIMS, AVAL_DTYPE, AVAL_ITEM, AVAL_NDIM, AVAL_SHIFT, AVAL_SIZE, BLOCK_ELEMENTS,
-    DTYPE_F8, EVENT_FREED, EVENT_MUTATED, FRESH, LIST_ITEMS, NO_MASK, OBJECT_TYPE, OWN_FACTORS,
-    OWN_INPUTS, S_AVALS, S_BLOCKS, S_BOOL, S_EVENT, S_GATHERED, S_HEADERS, S_MUTATED,
-    S_NMUTATED, S_RELEASED, S_WALKS, WALK_WORDS,
+    DTYPE_F8, EVENT_FREED, EVENT_MUTATED, FRESH, LIST_ITEMS, MASK_32, NO_MASK, OBJECT_TYPE,
+    OWN_FACTORS, OWN_INPUTS, S_AVALS, S_BLOCKS, S_BOOL, S_EVENT, S_GATHERED, S_HEADERS,
+    S_MUTATED, S_NMUTATED, S_RELEASED, S_WALKS, WALK_WORDS,
 )  # fmt: skip
 
 

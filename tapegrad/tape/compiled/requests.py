@@ -10,24 +10,15 @@ Imported only to be compiled: see `tapegrad.kernels.native`.
 from __future__ import annotations
 
 from tapegrad.kernels.intrinsics import call_kernel, cycle_counter, i8_pointer, load, store
-from tapegrad.tape.compiled.segments import (
-    MASK_32,
-    ROW_BYTES,
-    ROW_OP,
-    ROW_OWNER,
-    ROW_X,
-    ROW_Y,
-    count,
-    find_segment,
-    jit,
-    next_segment,
-)
+from tapegrad.tape.compiled.compiler import jit
+from tapegrad.tape.compiled.segments import count, find_segment, next_segment
 
 from tapegrad.tape.layout import (  # isort: skip
-    ARRAY_DATA, EVENT_DONE, LIST_ITEMS, NARY, NEEDED, OP_INPUTS, OP_VALUES, OP_WORDS,
-    OWN_INPUTS, PASSES, REACHED, SEGMENT_ROWS, SEG_BYTES, SEG_COUNT, SEG_HIGH, SEG_LEAF,
-    SEG_LOW, SEG_NUMBER, SEG_ROWS, SEG_TOP, SEG_WINDOW, S_CURRENT, S_CURSOR, S_DECREF, S_EVENT,
-    S_INCREF, S_NONE, S_NSEGMENTS, S_NSWEPT, S_OPS, S_PENDING, S_RELEASED, S_SEGMENTS, S_SWEPT,
+    ARRAY_DATA, EVENT_DONE, LIST_ITEMS, MASK_32, NARY, NEEDED, OP_INPUTS, OP_VALUES, OP_WORDS,
+    OWN_INPUTS, PASSES, REACHED, ROW_BYTES, ROW_OP, ROW_OWNER, ROW_X, ROW_Y, SEGMENT_ROWS,
+    SEG_BYTES, SEG_COUNT, SEG_HIGH, SEG_LEAF, SEG_LOW, SEG_NUMBER, SEG_ROWS, SEG_TOP,
+    SEG_WINDOW, S_CURRENT, S_CURSOR, S_DECREF, S_EVENT, S_INCREF, S_NONE, S_NSEGMENTS, S_NSWEPT,
+    S_OPS, S_PENDING, S_RELEASED, S_SEGMENTS, S_SWEPT,
 )  # fmt: skip
 
 

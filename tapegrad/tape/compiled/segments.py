@@ -8,24 +8,13 @@ Imported only to be compiled: see `tapegrad.kernels.native`.
 
 from __future__ import annotations
 
-import numba
-
 from tapegrad.kernels.intrinsics import i8_pointer, load, store, store_words
-from tapegrad.kernels.llvm.pipeline import Pipeline
-from tapegrad.kernels.native import NO_WRAPPERS
+from tapegrad.tape.compiled.compiler import jit
 
 from tapegrad.tape.layout import (  # isort: skip
-    EVENT_SEGMENT, RECORD, SEGMENT_BITS, SEG_BYTES, SEG_COUNT, SEG_HIGH, SEG_LEAF, SEG_LOW,
-    SEG_NUMBER, SEG_TOP, S_CURRENT, S_CURSOR, S_EVENT, S_LAST, S_NSEGMENTS, S_PENDING,
-    S_SEGMENTS,
+    EVENT_SEGMENT, SEGMENT_BITS, SEG_BYTES, SEG_COUNT, SEG_HIGH, SEG_LEAF, SEG_LOW, SEG_NUMBER,
+    SEG_TOP, S_CURRENT, S_CURSOR, S_EVENT, S_LAST, S_NSEGMENTS, S_PENDING, S_SEGMENTS,
 )  # fmt: skip
-
-ROW_BYTES = RECORD.itemsize
-ROW_OP, ROW_AVAL, ROW_X, ROW_Y, ROW_OWNER = 1, 2, 3, 4, 5
-MASK_32 = 0xFFFFFFFF
-
-OPTIONS = {"error_model": "numpy", "fastmath": {"contract"}}
-jit = numba.njit(**NO_WRAPPERS, **OPTIONS, pipeline_class=Pipeline)
 
 
 @jit

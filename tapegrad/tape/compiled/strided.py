@@ -16,7 +16,7 @@ Imported only to be compiled: see `tapegrad.kernels.native`.
 from __future__ import annotations
 
 from tapegrad.kernels.intrinsics import f4_pointer, f8_pointer, i8_pointer, load, store, u1_pointer
-from tapegrad.tape.compiled.segments import jit
+from tapegrad.tape.compiled.compiler import jit
 from tapegrad.tape.compiled.sweep import add_block
 from tapegrad.tape.layout import DTYPE_F8, MAX_DIMS
 

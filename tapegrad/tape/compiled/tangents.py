@@ -22,6 +22,7 @@ from tapegrad.kernels.intrinsics import (
     store,
     store_words,
 )
+from tapegrad.tape.compiled.compiler import jit
 from tapegrad.tape.compiled.contributions import (
     clear_bytes,
     gather_operands,
@@ -29,7 +30,6 @@ from tapegrad.tape.compiled.contributions import (
     walk_aval,
     walk_operands,
 )
-from tapegrad.tape.compiled.segments import jit
 from tapegrad.tape.compiled.strided import (
     W_CONTIGUOUS,
     accumulate,
