@@ -114,6 +114,11 @@ def array(data: Any, dtype: Any = None, requires_grad: bool = False, device: Any
         result = _made(np.array(unwrap(data), dtype=dtype, order="K", subok=False), data)
     if device is not None:
         result = to_device(result, device)
+    return _requiring(result, requires_grad)
+
+
+def _requiring(result: Tensor, requires_grad: bool) -> Tensor:
+    """Return a tensor, made a leaf that requires gradients if this is asked for and it has none."""
     return result.requires_grad_() if requires_grad and not result.requires_grad else result
 
 
@@ -294,8 +299,7 @@ def linspace(
     spaced = moveaxis(spaced, 0, axis)
     if dtype is not None:
         spaced = spaced.astype(dtype)
-    if requires_grad and not spaced.requires_grad:
-        spaced.requires_grad_()
+    spaced = _requiring(spaced, requires_grad)
     if not retstep:
         return spaced
     count = num - endpoint
@@ -331,7 +335,7 @@ def full(
     if not holds_tracked([fill_value]):
         return _full(shape, fill_value, dtype, order, requires_grad=requires_grad, device=device)
     value = as_tensor(fill_value, dtype, device)
-    place = value.device if type(value) is Tensor else None  # others are made where they are used
+    place = value.device if type(value) is Tensor else None  # unknown of traced and batched ones
     ones = CREATION["ones"](shape, value.dtype, order, device=place)
     return _filled("full", ones, value, requires_grad)
 
@@ -378,7 +382,7 @@ def _filled(name: str, ones: Tensor, value: Tensor, requires_grad: bool) -> Tens
         raise ValueError(
             f"{name}: could not broadcast a value of shape {value.shape} to {ones.shape}"
         )
-    return found.requires_grad_() if requires_grad and not found.requires_grad else found
+    return _requiring(found, requires_grad)
 
 
 _full, _full_like = _maker("full"), _maker("full_like")

@@ -38,40 +38,21 @@ def interpret(monkeypatch):
     monkeypatch.setattr(compiled_module, "value_of", lambda function: function)
 
 
-class RunByPython:
-    """A function for arrays and numbers that Python runs, of which numba finds the types."""
-
-    def __init__(self, function):
-        self.function = function
-
-    def __call__(self, *args):
-        args = [np.float64(arg) if type(arg) is float else arg for arg in args]
-        with np.errstate(all="ignore"), types_only(small_blocks=False):
-            return self.function(*args)
-
-
-class WithDerivatives(RunByPython):
-    """Stands for a compiled function, of which derivatives are generated."""
-
-    def __init__(self, compiled):
-        super().__init__(Interpreter().interpreted(compiled.py_func))
-        self.compiled = compiled
-
-    def gradient(self, *how):
-        return RunByPython(Interpreter().function(MADE(self.compiled, *how)))
-
-
-MADE = compiled_module.gradient
-
-
 def interpret_derivatives(monkeypatch):
-    """Let Python run what is recorded from now on, and the gradients that are generated of it."""
-    compiled = compiled_module.compiled_text
-    monkeypatch.setattr(
-        compiled_module, "compiled_text", lambda text: WithDerivatives(compiled(text))
-    )
-    monkeypatch.setattr(compiled_module, "value_of", lambda function: function)
-    monkeypatch.setattr(compiled_module, "gradient", WithDerivatives.gradient)
+    """The same, and let Python run the gradients that are generated of it."""
+    interpret(monkeypatch)
+    made = compiled_module.gradient
+
+    def gradient(function, *how):
+        derivative = Interpreter().function(made(function.compiled, *how))
+
+        def run(*args):
+            with types_only(small_blocks=False):
+                return derivative(*args)
+
+        return run
+
+    monkeypatch.setattr(compiled_module, "gradient", gradient)
 
 
 def is_compiled(shown):

@@ -1,6 +1,5 @@
 """Functions of whole arrays that generated code calls, collected in one namespace."""
 
-from tapegrad.transform.rules import scalars
 from tapegrad.transform.rules.array_specs import ADDITIONS as ADDITIONS
 from tapegrad.transform.rules.array_specs import SPECS, enter_generated
 from tapegrad.transform.rules.numpy_functions import (
@@ -18,10 +17,12 @@ from tapegrad.transform.rules.numpy_functions import (
     statistics,
     views,
 )
+from tapegrad.transform.rules.scalars import nonzero_elements as nonzero_elements
+from tapegrad.transform.rules.scalars import product_of_elements as product_of_elements
 
 _MODULES = (
-    scalars, additions, complex_functions, decompositions, elementwise, linear_algebra, makers,
-    positions, reductions, sequences, sorting, stacks, statistics, views,
+    additions, complex_functions, decompositions, elementwise, linear_algebra, makers, positions,
+    reductions, sequences, sorting, stacks, statistics, views,
 )  # fmt: skip
 
 for _module in _MODULES:

@@ -229,7 +229,7 @@ def holds_any(x):
 
 @jit
 def mark_null_space(middle, w, g):
-    """Let nan pass between eigenvalues 0 with cotangents that differ (see `of_null_space`)."""
+    """Let nan pass between eigenvalues 0 with cotangents that differ (as in `ops.eigenspaces`)."""
     for i in range(w.size):
         for j in range(w.size):
             if w[i] == 0.0 and w[j] == 0.0 and g[i] != g[j]:

@@ -59,7 +59,7 @@ def _(call: Request, a: Any, axis: Any, dtype: Any) -> Any:
     return call.whole("sum_axis", x=a, axis=axis)
 
 
-@understands("mean", "prod", "max", "amax", "min", "amin")
+@understands("mean", "prod", "max", "amax", "min", "amin", "nanmax", "nanmin")
 def _(call: Request, a: Any) -> Any:
     if not call.ndim(a):
         return call.linear(a)
@@ -328,13 +328,8 @@ def cumprod_jvp_x(x, x_dot):
 
 for _name in ("nansum", "nanmean", "nanvar", "nanstd", "nanprod", "nancumsum", "nancumprod"):
     declare(_name, "a", chooses=True)
-declare("nanmax", "a", calls=False, chooses=True)
-declare("nanmin", "a", calls=False, chooses=True, like="nanmax")
-
-
-@understands("nanmax", "nanmin")
-def _(call: Request, a: Any) -> Any:
-    return call.whole(call.text, a=a) if call.ndim(a) else call.linear(a)
+declare("nanmax", "x", calls=False, chooses=True)
+declare("nanmin", "x", calls=False, chooses=True, like="nanmax")
 
 
 @derivative
@@ -397,17 +392,17 @@ def nanprod_jvp_a(a, a_dot):
 
 
 @short_derivative
-def nanmax_vjp_a(a, a_bar, z, g):
-    if a.ndim == 1:
-        add_to_extremes_of_vector(a, a_bar, z, g, False)
+def nanmax_vjp_x(x, x_bar, z, g):
+    if x.ndim == 1:
+        add_to_extremes_of_vector(x, x_bar, z, g, False)
     else:
-        add_to_extremes(a_bar, a, z, False, g)
+        add_to_extremes(x_bar, x, z, False, g)
 
 
 @derivative
-def nanmax_jvp_a(a, a_dot, z):
-    chosen = a == z
-    return np.sum(np.where(chosen, a_dot, 0.0)) / np.sum(chosen)
+def nanmax_jvp_x(x, x_dot, z):
+    chosen = x == z
+    return np.sum(np.where(chosen, x_dot, 0.0)) / np.sum(chosen)
 
 
 @derivative
