@@ -451,6 +451,25 @@ class TestWhatMustNotBeLost:
 
 
 class TestFunctions:
+    def test_tangents_of_passive_arguments(self, level):
+        """Zeros for floats; integers have none."""
+        seen = []
+
+        class Product(tg.Function):
+            @staticmethod
+            def forward(ctx, x, factor):
+                return x * factor
+
+            @staticmethod
+            def jvp(ctx, t, t_factor):
+                seen.append(t_factor)
+                return t * 2.0
+
+        for factor in (tg.tensor([2, 2]), tg.tensor([2.0, 2.0])):
+            assert tangent(Product.apply(dual([1.0, 2.0], [3.0, 4.0]), factor)) == [6.0, 8.0]
+        assert seen[0] is None
+        assert seen[1].tolist() == [0.0, 0.0]
+
     @pytest.mark.parametrize("requires_grad", [False, True])
     def test_jvp(self, level, requires_grad):
         y = Cube.apply(dual([1.0, 2.0], [1.0, 0.5], requires_grad))
