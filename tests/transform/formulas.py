@@ -11,9 +11,6 @@ from tapegrad.transform.rules import arrays  # noqa: F401
 from tapegrad.transform.rules.array_specs import SPECS
 from tapegrad.transform.rules.numpy_functions import additions, reductions, statistics
 
-# an intrinsic function, which Python cannot call
-statistics.product = lambda cotangent, partial: cotangent * partial if cotangent else 0.0
-
 RNG = np.random.default_rng(0)
 A, B, P = RNG.normal(size=6), RNG.normal(size=6), RNG.uniform(0.1, 2.0, 6)
 M, Q, D3 = RNG.normal(size=(3, 4)), RNG.normal(size=(3, 3)), RNG.normal(size=(2, 3, 2))
@@ -155,7 +152,8 @@ def compare(name, function, arguments):
 
 if __name__ == "__main__":
     np.seterr(all="ignore")
-    # what machine code computes
+    # what machine code computes, and Python cannot call; pytest imports this module
+    statistics.product = lambda cotangent, partial: cotangent * partial if cotangent else 0.0
     additions.index = reductions.index = lambda number: number
     reductions.flat_view = lambda array: array.reshape(-1, order="A")  # a view
     total = 0
