@@ -334,8 +334,9 @@ class OpFrame(RuleFrame):
     def cotangents(
         self, owner: Owner, parents: list[Owner | None], g: Any, wanted: Wanted
     ) -> list[Any]:
-        cotangent = g if self.outputs is None else self._complete(g)
-        return self._run(cotangent, self.values(owner), parents, wanted)
+        values = self.values(owner)
+        cotangent = g if self.outputs is None else self._complete(g, values)
+        return self._run(cotangent, values, parents, wanted)
 
     def values(self, owner: Owner) -> dict[str, Any]:
         """Return the values that the rules read, except the cotangent, as tensors with history."""
@@ -361,19 +362,23 @@ class OpFrame(RuleFrame):
                         with_saved_tangent(output, tangent)
         return values
 
-    def _complete(self, given: dict[int, Any]) -> tuple[Any, ...]:
-        """Return a cotangent for every output, zeros for undefined ones."""
+    def _complete(self, given: dict[int, Any], values: dict[str, Any]) -> tuple[Any, ...]:
+        """Return a cotangent for every output, zeros for undefined ones.
+
+        Rules may read as ``used`` which of them are defined, by number.
+        """
         assert self.outputs is not None
+        values["used"] = given.keys()
         return tuple(
             given[k] if k in given else zeros(*kind) for k, kind in enumerate(self.outputs)
         )
 
     def contributions(self, sweep: Sweep, owner: Owner, g: Any) -> Contributions:
         slot = owner[OWN_SLOT]
-        cotangent = g if self.outputs is None else self._complete(sweep.tuples.pop(slot))
         values = dict(self.constants)
         for name, value in self.saved.items():
             values[name] = arrays_of(restore(value, slot))
+        cotangent = g if self.outputs is None else self._complete(sweep.tuples.pop(slot), values)
         parents = parents_of(owner)
 
         def is_needed(parent: Owner) -> bool:

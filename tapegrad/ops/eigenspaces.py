@@ -68,25 +68,21 @@ def over_gaps(x: Any, w: Any, gaps: Any, reads: Sequence[Any] = ()) -> Any:
     return found
 
 
-def unlike_in_null_space(gw: Any, w: Any, *vectors: Any) -> Any:
-    """Return how the cotangents of eigenvalues 0 differ, 0 for other pairs: see `over_gaps`.
+def within_eigenspaces(gw: Any, w: Any) -> tuple[Any, Any]:
+    """Return the cotangents of both eigenvalues of every pair of equal ones, 0 for other pairs.
 
-    Where eigenvalues coincide, a smooth function of them alone has equal cotangents for them. If
-    they differ, the function depends on the vectors as well; but the cotangents of vectors that are
-    multiplied by 0 do not show it. If no vector has a cotangent, this is a choice at a kink: 0.
+    What passes between the vectors of an eigenspace is the limit of a quotient, and a function that
+    is 0 at its eigenvalue, as the logarithm at 1, gives cotangents of 0 to these vectors. Then only
+    those of the eigenvalues show that something may pass: see `over_gaps`.
 
     Parameters
     ----------
     gw, w
         The cotangents of the eigenvalues, and the eigenvalues.
-    vectors
-        The cotangents of the vectors.
     """
-    zero = plain(w) == 0.0
-    pairs = expand_dims(zero, -2) & expand_dims(zero, -1) & ~np.eye(shape_of(w)[-1], dtype=bool)
-    used = [np.any(plain(g), axis=(-2, -1), keepdims=True) for g in vectors]
-    pairs = pairs & np.logical_or.reduce(used)
-    return where(pairs, expand_dims(gw, -2), 0.0) - where(pairs, expand_dims(gw, -1), 0.0)
+    row, column = expand_dims(plain(w), -2), expand_dims(plain(w), -1)
+    equal = (row == column) & ~np.eye(shape_of(w)[-1], dtype=bool)
+    return where(equal, expand_dims(gw, -2), 0.0), where(equal, expand_dims(gw, -1), 0.0)
 
 
 def inverse_of(s: Any) -> Any:

@@ -23,7 +23,7 @@ from tapegrad.ops.eigenspaces import (
     of_kernel,
     over_gaps,
     safe_inverse,
-    unlike_in_null_space,
+    within_eigenspaces,
 )
 from tapegrad.ops.products import matmul
 from tapegrad.ops.shape import (
@@ -418,23 +418,24 @@ def eigh(x, uplo="L"):
     """Eigenvalues (ascending) and eigenvectors of symmetric matrices.
 
     The cotangent of x is symmetric. Where eigenvalues coincide, eigenvectors have no derivative: it
-    is nan if the vectors of the eigenspace have cotangents that could turn them. Where these are
-    exactly 0, as for vectors that are not used, nothing passes. They are also 0 for vectors that
-    are only multiplied by eigenvalues of 0. If several eigenvalues are 0, the cotangent of x is nan
-    if theirs differ and any vector has a cotangent; otherwise nothing passes between such vectors,
-    as at the matrix of zeros, although their product with the eigenvalues may depend on them.
-    Tangents are nan there.
+    is nan if the vectors of the eigenspace have cotangents that could turn them. It is also nan if
+    eigenvalues are exactly equal, they have cotangents that are not 0, and the loss depends on
+    vectors: these may be multiplied by 0, as in ``v * log(w) @ v.T`` where w is 1. Nothing passes
+    where all these are 0, as for an eigenspace that is not used. (This is wrong for a single
+    element beside the diagonal of such a product, which reverse mode cannot tell from that; its
+    tangents are nan.)
     """
 
 
 @eigh.vjp("x")
-def _(g, z):
+def _(g, z, used):
     w, v = z
     gw, gv = g
     turning = matmul(adjoint(v), gv)
     refuse_phases(turning, "eigh: the eigenvectors")
     gaps = expand_dims(w, -2) - expand_dims(w, -1)
-    middle = over_gaps(turning, w, gaps, (turning, unlike_in_null_space(gw, w, gv)))
+    reads = (turning, *within_eigenspaces(gw, w)) if 1 in used else (turning,)
+    middle = over_gaps(turning, w, gaps, reads)
     middle = middle + ew.multiply(expand_dims(gw, -2), _eye(shape_of(w)[-1], w))
     full = matmul(v, matmul(middle, adjoint(v)))
     return 0.5 * (full + adjoint(full))
@@ -467,7 +468,7 @@ def thin_svd(x):
 
 
 @thin_svd.vjp("x")
-def _of_thin_svd(g, z):
+def _of_thin_svd(g, z, used):
     u, s, vt = z
     gu, gs, gvt = g
     v, gv = adjoint(vt), adjoint(gvt)
@@ -478,7 +479,8 @@ def _of_thin_svd(g, z):
     vtgv = matmul(adjoint(v), gv)
     eye = _eye(shape_of(s)[-1], s)
     turning = ew.multiply(utgu - adjoint(utgu), row) + ew.multiply(column, vtgv - adjoint(vtgv))
-    middle = over_gaps(turning, s, gaps, (utgu, vtgv, unlike_in_null_space(gs, s, gu, gv)))
+    reads = (utgu, vtgv, *within_eigenspaces(gs, s)) if used != {1} else (utgu, vtgv)
+    middle = over_gaps(turning, s, gaps, reads)
     middle = middle + ew.multiply(expand_dims(gs, -2), eye)
     if is_complex(u):  # the phases of u and v are coupled: each takes one half
         refuse_phases(utgu + vtgv, "svd: the singular vectors")
@@ -528,7 +530,7 @@ def full_svd(x):
 
 
 @full_svd.vjp("x")
-def _(g, z):
+def _(g, z, used):
     u, s, vt = z
     gu, gs, gvt = g
     count = shape_of(s)[-1]
@@ -539,7 +541,7 @@ def _(g, z):
             ":] with k = min(x.shape[-2:])"
         )
     thin = (u[..., :, :count], s, vt[..., :count, :])
-    return _of_thin_svd((gu[..., :, :count], gs, gvt[..., :count, :]), thin)
+    return _of_thin_svd((gu[..., :, :count], gs, gvt[..., :count, :]), thin, used)
 
 
 @full_svd.jvp("x")

@@ -390,24 +390,64 @@ def by_eigh(x):
     return v, w, v.T
 
 
+VANISHING = {  # functions of equal eigenvalues, which are 0 there, and their slope
+    "log": (np.eye(3), tg.log, 1.0),
+    "a difference": (np.diag([3.0, 3.0, 1.0]), lambda w: w * w - 9.0, 6.0),
+    "zeros": (np.zeros((3, 3)), lambda w: w, 1.0),
+    "null space": (np.diag([2.0, 0.0, 0.0]), lambda w: w, 1.0),
+}
+
+
+@pytest.mark.parametrize("weights", [WEIGHTS, np.ones((3, 3))], ids=["weighted", "sum"])
 @pytest.mark.parametrize("decompose", [by_eigh, tg.linalg.svd], ids=["eigh", "svd"])
 @pytest.mark.parametrize("transform", [lambda f: f, tg.jit], ids=["eager", "jit"])
-def test_matrices_with_a_null_space(transform, decompose):
+@pytest.mark.parametrize("case", VANISHING)
+def test_functions_that_vanish_at_equal_eigenvalues(case, transform, decompose, weights):
     """Vectors that are multiplied by 0 seem unused; what their values get tells them apart."""
-    x = np.diag([2.0, 0.0, 0.0])
+    x, function, _ = VANISHING[case]
 
     @transform
     def product(x):
         left, values, right = decompose(x)
-        return tg.sum(left * values @ right * WEIGHTS)
-
-    @transform
-    def first_vector(x):
-        left, values, _ = decompose(x)
-        return tg.sum(values) + left[0, tg.argmax(values)] ** 2
+        return tg.sum(left * function(values) @ right * weights)
 
     assert np.isnan(tg.grad(product)(x)).any()
-    np.testing.assert_array_equal(tg.grad(first_vector)(x), np.eye(3))
+
+
+@pytest.mark.parametrize("decompose", [by_eigh, tg.linalg.svd], ids=["eigh", "svd"])
+@pytest.mark.parametrize("transform", [lambda f: f, tg.jit], ids=["eager", "jit"])
+@pytest.mark.parametrize("case", VANISHING)
+def test_values_beside_vectors_that_are_not_used(case, transform, decompose):
+    x, function, slope = VANISHING[case]
+
+    @transform
+    def f(x):
+        return tg.sum(function(decompose(x)[1]))
+
+    found, expected = tg.grad(f)(x), slope * np.eye(3)
+    if case == "a difference":
+        expected[2, 2] = 2.0
+    np.testing.assert_allclose(found, expected, rtol=1e-14)
+
+
+@pytest.mark.parametrize("decompose", [by_eigh, tg.linalg.svd], ids=["eigh", "svd"])
+def test_principal_components_of_few_samples(decompose):
+    """Eigenvalues that are 0 but for rounding keep the derivatives of the others."""
+    samples = data(3, 6)
+
+    def share_and_vector(x):
+        left, values, _ = decompose(x.T @ x)
+        k = tg.argmax(values)
+        return values[k] / tg.sum(values) + left[0, k] ** 2
+
+    def plain(x):
+        values, left = np.linalg.eigh(x.T @ x)
+        return values[-1] / np.sum(values) + left[0, -1] ** 2
+
+    direction, h = data(3, 6)[::-1], 1e-5
+    change = (plain(samples + h * direction) - plain(samples - h * direction)) / (2.0 * h)
+    found = np.sum(tg.grad(share_and_vector)(samples) * direction)
+    np.testing.assert_allclose(found, change, rtol=1e-7)
 
 
 def test_an_infinite_cotangent_of_one_eigenvalue_0():

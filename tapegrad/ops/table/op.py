@@ -189,7 +189,7 @@ class Op:
         found = self._plans.get(active)
         if found is None:
             names = [name for bit, name in enumerate(self.arguments) if active >> bit & 1]
-            needed = set[str]().union(*map(self.needs, names)) - {"g"}
+            needed = set[str]().union(*map(self.needs, names)) - {"g", "used"}
             shapes = {name for name in needed if name.endswith("_shape")}
             values = needed - shapes
             saves = bool(values - self.parameters.keys())

@@ -83,7 +83,7 @@ class Several(Whole):
         leaves = self._check(gen, let)
         if not any(map(gen.is_active, leaves)):
             return
-        cotangents: dict[str, ast.expr] = {}
+        cotangents: dict[str, ast.expr] = {"vectors": self._uses_vectors(gen, leaves)}
         for position, leaf in enumerate(leaves):
             if getattr(self.types[leaf], "ndim", 0):
                 cotangents[f"g_{position}"] = gen.shadow(leaf)
@@ -105,8 +105,7 @@ class Several(Whole):
         add_let(gen.builder, let)
         leaves = self._check(gen, let)
         results: dict[str, ast.expr] = {f"z_{k}": name(leaf) for k, leaf in enumerate(leaves)}
-        vectors = any(gen.is_active(leaf) for leaf in leaves if self._ndim(leaf) == 2)
-        results["vectors"] = ast.Constant(vectors)
+        results["vectors"] = self._uses_vectors(gen, leaves)
         live = [k for k, leaf in enumerate(leaves) if gen.is_active(leaf)]
         if not live:
             return
@@ -124,6 +123,9 @@ class Several(Whole):
             terms = terms or [gen.zero(leaves[k])]
             total = functools.reduce(lambda a, b: binary(a, "+", b), terms)
             gen.builder.assign(name(gen.dot(leaves[k])), total)
+
+    def _uses_vectors(self, gen: Generator, leaves: list[str]) -> ast.expr:
+        return ast.Constant(any(gen.is_active(leaf) for leaf in leaves if self._ndim(leaf) == 2))
 
     def _ndim(self, leaf: str) -> int:
         return getattr(self.types[leaf], "ndim", 0)
@@ -228,16 +230,16 @@ def holds_any(x):
 
 
 @jit
-def mark_null_space(middle, w, g):
-    """Let nan pass between eigenvalues 0 with cotangents that differ (as in `ops.eigenspaces`)."""
+def mark_eigenspaces(middle, w, g):
+    """Let nan pass between equal eigenvalues that have cotangents (as in `ops.eigenspaces`)."""
     for i in range(w.size):
         for j in range(w.size):
-            if w[i] == 0.0 and w[j] == 0.0 and g[i] != g[j]:
+            if i != j and w[i] == w[j] and (g[i] != 0.0 or g[j] != 0.0):
                 middle[i, j] = np.nan
 
 
 @derivative
-def svd_vjp_a(a, a_bar, full_matrices, g_0, g_1, g_2):
+def svd_vjp_a(a, a_bar, full_matrices, vectors, g_0, g_1, g_2):
     check_square(a, full_matrices, holds_any(g_0) or holds_any(g_2))
     u, s, vt = np.linalg.svd(a, False)
     size = s.size
@@ -253,8 +255,8 @@ def svd_vjp_a(a, a_bar, full_matrices, g_0, g_1, g_2):
         for j in range(size):
             middle[i, j] = (left[i, j] + left[j, i]) * s[j] + s[i] * (right[i, j] + right[j, i])
         middle[i, i] += g_1[i]
-    if holds_any(g_0) or holds_any(g_2):
-        mark_null_space(middle, s, g_1)
+    if vectors:
+        mark_eigenspaces(middle, s, g_1)
     a_bar += product_of(product_of(u, middle), vt)
     if a.shape[0] > size:
         scaled = scaled_columns(gu, s)
@@ -307,13 +309,13 @@ def _(call: Request, a: Any) -> Any:
 
 
 @derivative
-def eigh_vjp_a(a, a_bar, g_0, g_1):
+def eigh_vjp_a(a, a_bar, vectors, g_0, g_1):
     w, v = np.linalg.eigh(a)
     middle = product_of_elements(product_of(v.T, g_1), inverse_gaps(w, all_ones(w)))
     for i in range(w.size):
         middle[i, i] += g_0[i]
-    if holds_any(g_1):
-        mark_null_space(middle, w, g_0)
+    if vectors:
+        mark_eigenspaces(middle, w, g_0)
     full = product_of(product_of(v, middle), v.T)
     a_bar += 0.5 * (full + full.T)
 
