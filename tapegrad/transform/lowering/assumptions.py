@@ -14,7 +14,7 @@ from typing import Any
 
 from tapegrad.transform.ir import Block, Carried, FunctionIR, If, Let, Loop, walk
 from tapegrad.transform.kinds import is_array
-from tapegrad.transform.lowering.elements import Tree
+from tapegrad.transform.lowering.elements import leaves
 from tapegrad.transform.lowering.extents import Extents, Key
 from tapegrad.transform.lowering.fusion import Fusion
 
@@ -77,7 +77,7 @@ class _Search:
     def compared(self, let: Let) -> Iterator[set[Key]]:
         """Yield the extents of operands along each axis."""
         types = self.function.types
-        arrays = {n for n in Tree(let, {}).leaves() if is_array(types.get(n))}
+        arrays = {n for n in leaves([let]) if is_array(types.get(n))}
         ndim = types[let.target].ndim
         for turn in range(ndim):
             axes = [(n, turn - ndim + types[n].ndim) for n in arrays]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -21,35 +21,31 @@ _NUMBERS = (types.float64, types.int64)
 _MOST_AXES = 3
 
 
-@dataclass
-class Tree:
-    """An elementwise operation whose result is not yet computed.
+def leaves(expression: list[Let]) -> list[str]:
+    """Return the names whose elements an expression reads, in their order.
 
-    Attributes
+    Parameters
     ----------
-    let
-        The operation.
-    parts
-        The trees that compute operands, by name.
+    expression
+        Its elementwise operations: operands before what they are used by, the value last.
     """
+    made = {let.target: let for let in expression}
 
-    let: Let
-    parts: dict[str, Tree]
-
-    def leaves(self) -> list[str]:
-        """Return the names whose elements the tree reads in their order."""
-        expr = self.let.expr
-        found = []
+    def read_by(let: Let) -> Iterator[str]:
+        expr = let.expr
         for operand in names_in(expr.slice if isinstance(expr, ast.Subscript) else expr):
-            part = self.parts.get(operand)
-            found += [operand] if part is None else part.leaves()
-        return found
+            if operand in made:
+                yield from read_by(made[operand])
+            else:
+                yield operand
 
-    def tables(self) -> list[str]:
-        """Return the names of the arrays from which it reads the elements that others select."""
-        expr = self.let.expr
-        own = names_in(expr.value) if isinstance(expr, ast.Subscript) else []
-        return [*own, *(n for part in self.parts.values() for n in part.tables())]
+    return [*read_by(expression[-1])]
+
+
+def tables(expression: list[Let]) -> list[str]:
+    """Return the names of the arrays from which it reads the elements that others select."""
+    selections = [let.expr for let in expression if isinstance(let.expr, ast.Subscript)]
+    return [n for expr in selections for n in names_in(expr.value)]
 
 
 class Elements:

@@ -4,16 +4,16 @@ numba compiles ``y + 0.5 * h * k`` as one loop, without arrays for the parts. So
 with statements of the normal form: the derivative of the loop keeps and recomputes single numbers,
 where the derivative of each operation on whole arrays would keep an array and make two others.
 
-An expression is a tree of elementwise operations, each used once. Its loop is where its value is
-used, or before the next statement that may write an array. A tree that is only summed, or stored in
-a part of an array that it does not read, needs no array at all. Elements that an array of integers
-selects, as in ``y[i] * (1.0 - w)``, are read in the loop.
+An expression is a list of elementwise operations, each used once by a later one. Its loop is where
+its value is used, or before the next statement that may write an array. One that is only summed, or
+stored in a part of an array that it does not read, needs no array at all. Elements that an array of
+integers selects, as in ``y[i] * (1.0 - w)``, are read in the loop.
 """
 
 from __future__ import annotations
 
 import ast
-import copy
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -39,13 +39,14 @@ from tapegrad.transform.ir import (
     names_in,
     names_of,
     reads,
+    replace_names,
     take,
     walk,
 )
 from tapegrad.transform.kinds import is_array, may_share
 from tapegrad.transform.lowering import callees
 from tapegrad.transform.lowering.allocations import Allocations
-from tapegrad.transform.lowering.elements import Elements, Tree
+from tapegrad.transform.lowering.elements import Elements, leaves, tables
 from tapegrad.transform.lowering.extents import Extents, Key
 from tapegrad.transform.nodes import integer
 
@@ -74,12 +75,12 @@ class Fusion:
         self.allocations = Allocations(function)
         self.taken = names_of(function)
         self.block: Block = []
-        self.pending: dict[str, Tree] = {}
+        self.pending: dict[str, list[Let]] = {}  # expressions, by the names of their values
         self.sizes: dict[Key, ast.Name] = {}  # names of extents, by their keys
         self.indices: dict[tuple[str, str, str], Let] = {}  # computed from those of loops ...
         self.loop_of: dict[str, str] = {}  # ... and the index of the loop, by their names
         self.line = 0
-        self.result = ""  # of the last tree
+        self.result = ""  # of the last expression
         self.keys: list[Key] = []  # of its extents
         self.uses: Counter[str] = Counter()
         for statement in walk(function.body):
@@ -118,11 +119,11 @@ class Fusion:
             return
         if isinstance(statement, Let) and (summed := self.summed(statement)) is not None:
             self.line = statement.line
-            tree = self.pending.pop(summed)
+            expression = self.pending.pop(summed)
             if is_array(self.types[statement.target]):
-                self.sum_last(statement, tree)
+                self.sum_last(statement, expression)
             else:
-                self.sum(statement, tree)
+                self.sum(statement, expression)
             return
         if isinstance(statement, Store) and (part := self.selected(statement)) is not None:
             self.store(statement, part)
@@ -158,15 +159,15 @@ class Fusion:
     def enter(self, let: Let) -> None:
         """Enter an operation, which waits for its use if there is only one."""
         self.line = let.line
-        for table in Tree(let, {}).tables():
+        for table in tables([let]):
             if table in self.pending:  # elements are selected from an array
                 self.write(self.pending.pop(table))
-        parts = {n: self.pending.pop(n) for n in set(names_in(let.expr)) if n in self.pending}
-        tree = Tree(let, parts)
+        operands = [self.pending.pop(n) for n in names_in(let.expr) if n in self.pending]
+        expression = [*itertools.chain(*operands), let]
         if self.uses[let.target] == 1:
-            self.pending[let.target] = tree
+            self.pending[let.target] = expression
         else:
-            self.write(tree)
+            self.write(expression)
 
     def summed(self, let: Let) -> str | None:
         """Return the pending array whose elements a statement sums, None for others.
@@ -209,8 +210,8 @@ class Fusion:
         slices = [part for part in found if isinstance(part, int)]
         if len(slices) != value.ndim:
             return None
-        tree = self.pending[store.value.id]
-        read = dict.fromkeys([*tree.leaves(), *tree.tables()])
+        expression = self.pending[store.value.id]
+        read = dict.fromkeys([*leaves(expression), *tables(expression)])
         arrays = [n for n in read if is_array(self.types.get(n))]
         return found if self.allocations.are_apart(store.array, arrays) else None
 
@@ -244,13 +245,13 @@ class Fusion:
 
         Where the part may have another shape, an array of the values is stored instead.
         """
-        tree = self.pending.pop(names_in(store.value)[0])
+        expression = self.pending.pop(names_in(store.value)[0])
         self.flush()
-        indices, counts, body = self.prepared(tree)
+        indices, counts, body = self.prepared(expression)
         view = ast.Subscript(name(store.array), store.index, ast.Load())
         wanted = [self.extents.of_part(view, axis) for axis in range(len(counts))]
         if wanted != self.keys:
-            self.fill(tree.let.target, counts, indices, body, self.result)
+            self.fill(expression[-1].target, counts, indices, body, self.result)
             self.block.append(store)
             return
         self.line = store.line
@@ -262,19 +263,18 @@ class Fusion:
         """Append a store of a number where elements of an array of truths are true."""
         mask = store.index
         assert isinstance(mask, ast.Name)
-        tree = self.pending.pop(mask.id, None)
+        expression = self.pending.pop(mask.id, None)
         self.flush()
         self.line = store.line
-        if tree is not None:
-            read = [*[n for n in tree.leaves() if n != store.array], *tree.tables()]
+        if expression is not None:
+            read = [*[n for n in leaves(expression) if n != store.array], *tables(expression)]
             arrays = [n for n in dict.fromkeys(read) if is_array(self.types.get(n))]
             if arrays and not self.allocations.are_apart(store.array, arrays):
-                self.write(tree)
-                tree = None
-        if tree is None:
-            target = self.fresh("mask", self.types[mask.id])
-            tree = Tree(Let(target, mask, store.line), {})
-        indices, counts, body = self.prepared(tree)
+                self.write(expression)
+                expression = None
+        if expression is None:
+            expression = [Let(self.fresh("mask", self.types[mask.id]), mask, store.line)]
+        indices, counts, body = self.prepared(expression)
         place = _subscript(indices)
         stored = Store(store.array, place, store.value, store.op, store.line)
         self.line = store.line
@@ -325,8 +325,8 @@ class Fusion:
     def flush(self) -> None:
         """Write the loops of all that waits."""
         pending, self.pending = self.pending, {}
-        for tree in pending.values():
-            self.write(tree)
+        for expression in pending.values():
+            self.write(expression)
 
     # -- loops --------------------------------------------------------------------------------
 
@@ -375,16 +375,16 @@ class Fusion:
         )
         return self.let("n", types.int64, ast.Subscript(shape, constant(axis), ast.Load()))
 
-    def write(self, tree: Tree) -> None:
-        """Append a new array for the value of a tree, and the loop that computes it."""
-        indices, counts, body = self.prepared(tree)
-        self.fill(tree.let.target, counts, indices, body, self.result)
+    def write(self, expression: list[Let]) -> None:
+        """Append a new array for the value of an expression, and the loop that computes it."""
+        indices, counts, body = self.prepared(expression)
+        self.fill(expression[-1].target, counts, indices, body, self.result)
 
-    def prepared(self, tree: Tree) -> tuple[list[ast.Name], list[ast.Name], Block]:
-        """Append the extents of a tree; return its indices, extents, and what an element takes."""
-        counts, steps = self.shape(tree)
+    def prepared(self, expression: list[Let]) -> tuple[list[ast.Name], list[ast.Name], Block]:
+        """Append the extents of a value; return its indices, extents, and what an element takes."""
+        counts, steps = self.shape(expression)
         indices = [name(self.fresh("i", types.int64)) for _ in counts]
-        return indices, counts, self.inside(tree, indices, steps)
+        return indices, counts, self.inside(expression, indices, steps)
 
     def fill(
         self,
@@ -417,17 +417,17 @@ class Fusion:
             body = [self.loop(index, count, body, [])]
         self.block += body
 
-    def sum_last(self, let: Let, tree: Tree) -> None:
-        """Append a new array for the sums of a tree along its last axis, and their loops."""
-        indices, counts, body = self.prepared(tree)
+    def sum_last(self, let: Let, expression: list[Let]) -> None:
+        """Append a new array for the sums of a value along its last axis, and their loops."""
+        indices, counts, body = self.prepared(expression)
         total = self.fresh("total", types.float64)
         body = [self.adding(indices[-1:], counts[-1:], body, total)]
         self.extents.set(let.target, self.keys[:-1])
         self.fill(let.target, counts[:-1], indices[:-1], body, total)
 
-    def sum(self, let: Let, tree: Tree) -> None:
-        """Append the loops that sum the value of a tree."""
-        self.block.append(self.adding(*self.prepared(tree), let.target))
+    def sum(self, let: Let, expression: list[Let]) -> None:
+        """Append the loops that sum the value of an expression."""
+        self.block.append(self.adding(*self.prepared(expression), let.target))
 
     def adding(
         self, indices: list[ast.Name], counts: list[ast.Name], body: Block, out: str
@@ -451,14 +451,15 @@ class Fusion:
         before = [let for let in self.indices.values() if self.loop_of[let.target] == index.id]
         return Loop(index.id, bounds, [], None, [*before, *body], None, carried, trips, self.line)
 
-    def shape(self, tree: Tree) -> tuple[list[ast.Name], dict[str, list[Any]]]:
-        """Append the extents of a tree's value.
+    def shape(self, expression: list[Let]) -> tuple[list[ast.Name], dict[str, list[Any]]]:
+        """Append the extents of an expression's value.
 
         Returns them, and for each array the step along each of its axes: 0 or 1, None if it is
         known to be 1.
         """
-        arrays = [n for n in dict.fromkeys(tree.leaves()) if is_array(self.types.get(n))]
-        ndim = self.types[tree.let.target].ndim
+        target = expression[-1].target
+        arrays = [n for n in dict.fromkeys(leaves(expression)) if is_array(self.types.get(n))]
+        ndim = self.types[target].ndim
         counts: list[ast.Name] = []
         keys: list[Key] = []
         steps: dict[str, list[Any]] = {n: [None] * self.types[n].ndim for n in arrays}
@@ -479,7 +480,7 @@ class Fusion:
                 keys.extend(found)
             counts.append(self.sizes[keys[-1]])
         self.keys = keys
-        self.extents.set(tree.let.target, keys)
+        self.extents.set(target, keys)
         return counts, steps
 
     def broadcast(self, whole: Key, sizes: dict[Key, ast.Name]) -> None:
@@ -495,8 +496,10 @@ class Fusion:
             call = self.call("runtime.stride", runtime.stride, size, count)
             self.sizes["step", key, whole] = self.let("step", types.int64, call)
 
-    def inside(self, tree: Tree, indices: list[ast.Name], steps: dict[str, list[Any]]) -> Block:
-        """Return the statements that compute one element of a tree; `result` names it."""
+    def inside(
+        self, expression: list[Let], indices: list[ast.Name], steps: dict[str, list[Any]]
+    ) -> Block:
+        """Return the statements that compute one element of a value; `result` names it."""
         outer, self.block = self.block, []
         known: dict[str, ast.expr] = {}
         for array, along in steps.items():
@@ -509,31 +512,21 @@ class Fusion:
             item = self.element_of(array, places)
             self.block.append(Let(target, item, self.line, every=True))
             known[array] = name(target)
-        result = self.element(tree, known)
-        assert isinstance(result, ast.Name)
-        self.result = result.id
+        for let in expression:
+            known[let.target] = self.element(let, known)
+        (self.result,) = names_in(known[expression[-1].target])
         found, self.block = self.block, outer
         return found
 
-    def element(self, tree: Tree, known: dict[str, ast.expr]) -> ast.expr:
-        """Append the operations of a tree on single numbers; return the name of the result."""
-
-        class Replace(ast.NodeTransformer):
-            def visit_Name(inner, node: ast.Name) -> ast.expr:  # noqa: N805
-                part = tree.parts.get(node.id)
-                if part is not None:
-                    known[node.id] = self.element(part, known)
-                return known.get(node.id, node)
-
-        replace = Replace().visit
-        expr, dtype = tree.let.expr, self.types[tree.let.target].dtype
-        if isinstance(expr, ast.Name):
-            return replace(expr)
-        if isinstance(expr, ast.Subscript):  # the table is no operand
-            found: ast.expr = ast.Subscript(expr.value, replace(expr.slice), ast.Load())
-        else:
-            found = replace(copy.deepcopy(expr))
-        self.line = tree.let.line
+    def element(self, let: Let, known: dict[str, ast.expr]) -> ast.expr:
+        """Append an operation on single numbers, of which some are known; return its result."""
+        expr, dtype = let.expr, self.types[let.target].dtype
+        found = replace_names(expr, known)
+        if isinstance(found, ast.Name):
+            return found
+        if isinstance(expr, ast.Subscript) and isinstance(found, ast.Subscript):
+            found.value = expr.value  # the table is no operand
+        self.line = let.line
         if isinstance(found, ast.BinOp) and isinstance(found.op, ast.Div):  # by 0 as for arrays
             found = self.call("np.divide", np.divide, found.left, found.right)
         elif isinstance(found, ast.Call) and isinstance(found.func, ast.Name):

@@ -8,7 +8,6 @@ with its own names; the objects that it names keep their origin in the callee's 
 from __future__ import annotations
 
 import ast
-import copy
 import inspect
 import re
 from collections.abc import Callable
@@ -32,6 +31,7 @@ from tapegrad.transform.ir import (
     defined,
     name,
     names_of,
+    replace_names,
     take,
     walk,
 )
@@ -221,13 +221,7 @@ class _Renaming:
 
     def atom(self, expr: Any) -> Any:
         """Return an expression with the new names; None stays None."""
-        new = self.new
-
-        class Replace(ast.NodeTransformer):
-            def visit_Name(self, node: ast.Name) -> ast.expr:
-                return new.get(node.id, node)
-
-        return None if expr is None else Replace().visit(copy.deepcopy(expr))
+        return None if expr is None else replace_names(expr, self.new)
 
 
 def _bound(callee: Any, call: ast.Call) -> list[ast.expr] | None:
