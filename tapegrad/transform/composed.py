@@ -12,6 +12,7 @@ from tapegrad.transform.base import Derivative, written_arguments
 from tapegrad.transform.derivatives import is_tangent, once, pullback, pushforward
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.generated import parsed_function
+from tapegrad.transform.ir import names_in
 from tapegrad.transform.kinds import (
     holds_complex,
     holds_real,
@@ -20,7 +21,7 @@ from tapegrad.transform.kinds import (
     shape_checks,
 )
 from tapegrad.transform.protocols import Program
-from tapegrad.transform.syntax import identifier_of, subtree, unlike
+from tapegrad.transform.syntax import identifier_of, unlike
 
 
 class Composed(Derivative):
@@ -67,7 +68,7 @@ class Composed(Derivative):
 
 def _names_in(text: str) -> set[str]:
     """Return the names that the body of a function uses."""
-    return {node.id for node in subtree(ast.parse(text)) if isinstance(node, ast.Name)}
+    return set(names_in(ast.parse(text)))
 
 
 class HessianProduct(Composed):

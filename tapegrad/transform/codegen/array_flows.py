@@ -217,7 +217,7 @@ class _Check:
         """Return the user's name of a value."""
         stem = re.sub(r"(_\d+)+$", "", name)
         tree = self.function.source.tree
-        known = {n.id for n in subtree(tree) if isinstance(n, ast.Name)}
+        known = set(names_in(tree))
         known |= {n.arg for n in subtree(tree) if isinstance(n, ast.arg)}
         return next((repr(n) for n in (name, stem) if n in known), "a part of an array or tuple")
 

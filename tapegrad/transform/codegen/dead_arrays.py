@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from tapegrad.transform import facts
 from tapegrad.transform.generated import Generated
+from tapegrad.transform.ir import names_in
 from tapegrad.transform.syntax import callee_of, subtree, text_of
 
 _NEW = tuple(f"np.{name}" for name in facts.MADE & facts.OF_SHAPES)
@@ -47,7 +48,7 @@ def _inner(function: ast.FunctionDef) -> str:
     """Return the name of the function that a pushforward calls, "" for other functions."""
     for node in function.body:
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-            if [n.id for n in subtree(node.targets[0]) if isinstance(n, ast.Name)] == _PAIR:
+            if names_in(node.targets[0]) == _PAIR:
                 return text_of(node.value.func)
     return ""
 
@@ -57,10 +58,10 @@ def _remove_value(function: ast.FunctionDef) -> None:
     last = function.body[-1]
     assert isinstance(last, ast.Return)
     assert isinstance(last.value, ast.Tuple)
-    wanted = {n.id for n in subtree(last.value.elts[0]) if isinstance(n, ast.Name)}
+    wanted = set(names_in(last.value.elts[0]))
     last.value.elts[0] = ast.Constant(0.0)
     parameters = {parameter.arg for parameter in function.args.args}
-    names = Counter(n.id for n in subtree(function) if isinstance(n, ast.Name))
+    names = Counter(names_in(function))
     writes = Counter(
         name for n in subtree(function) if isinstance(n, ast.stmt) if (name := _only_writes(n))
     )

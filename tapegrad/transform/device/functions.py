@@ -30,7 +30,7 @@ from tapegrad.transform.device import stand_ins
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.frontend.source import MISSING, Source
 from tapegrad.transform.functions import stop_gradient
-from tapegrad.transform.ir import name, take
+from tapegrad.transform.ir import name, names_in, take
 from tapegrad.transform.kinds import is_array, is_dispatcher
 from tapegrad.transform.nodes import attribute, element_of, tuple_of
 from tapegrad.transform.syntax import leaves, subtree, text_of
@@ -155,7 +155,7 @@ class _Callee(ast.NodeTransformer):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
         ]
         self.assigned = Counter([*self.params, *stored])
-        used = {node.id for node in subtree(source.tree) if isinstance(node, ast.Name)}
+        used = set(names_in(source.tree))
         self.taken = used.union(self.params, [TAPE])
         self.aliases: dict[int, str] = {}  # names that are no names of its own, by ids of values
         self.tapes: set[str] = set()  # names that are made by taking the tape

@@ -94,7 +94,7 @@ class Body:
     def __init__(self, source: Source, departures: Departures) -> None:
         self.source = source
         tree = source.tree
-        self.taken = {part.id for part in subtree(tree) if isinstance(part, ast.Name)}
+        self.taken = set(names_in(tree))
         self.taken |= {part.arg for part in subtree(tree) if isinstance(part, ast.arg)}
         self.taken |= RESERVED
         self.local: set[str] = set()

@@ -16,11 +16,12 @@ from tapegrad.transform import facts
 from tapegrad.transform.facts import NEW_METHODS, SHAPE_ATTRIBUTES
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.sums import pairs
+from tapegrad.transform.ir import names_in
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.printer import PARALLEL
 from tapegrad.transform.rules.array_specs import FUNCTIONS
 from tapegrad.transform.rules.effects import EFFECTS, Effect
-from tapegrad.transform.syntax import PURE, leaves, subtree, text_of
+from tapegrad.transform.syntax import PURE, leaves, text_of
 
 READ, ADD, STORE = "read", "add", "store"
 VIEWS = facts.VIEWS | {"owned_row", "row"}  # of arrays, and of the tape
@@ -265,7 +266,7 @@ class Uses:
                 raise UnprovedError(f"of the call of `{text}`, which writes to an argument")
 
     def _is_number(self, node: ast.expr) -> bool:
-        names = {n.id for n in subtree(node) if isinstance(n, ast.Name)}
+        names = set(names_in(node))
         return all(map(self.facts.is_number, names - {"np", "math"} - PURE))
 
     def _view(self, node: ast.expr) -> Access | None:
@@ -333,7 +334,7 @@ def effects_of_function(
         for name in _names(function)
     ]
     last = function.body[-1]
-    returned = [n.id for n in subtree(last) if isinstance(n, ast.Name)]
+    returned = names_in(last)
     return Effects(on_arguments, any(map(uses.may_be_view, returned)))
 
 

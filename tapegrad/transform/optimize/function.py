@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from tapegrad.transform.frontend.liveness import live
 from tapegrad.transform.generated import Facts, Generated
+from tapegrad.transform.ir import names_in
 from tapegrad.transform.optimize.holding import Flow, Holding
 from tapegrad.transform.optimize.module import Module
-from tapegrad.transform.syntax import subtree
 
 
 class Analyses:
@@ -114,7 +114,7 @@ class Function:
 
 def unused_in(tree: ast.FunctionDef) -> Callable[[str], str]:
     """Return a function that returns names which a function does not use."""
-    taken = {n.id for n in subtree(tree) if isinstance(n, ast.Name)}
+    taken = set(names_in(tree))
     taken |= {parameter.arg for parameter in tree.args.args}
 
     def fresh(stem: str) -> str:

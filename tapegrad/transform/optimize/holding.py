@@ -13,6 +13,7 @@ from tapegrad.transform import facts
 from tapegrad.transform.facts import NEW_METHODS, SHAPE_ATTRIBUTES
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.uses import READING, TAPE, VIEWS
+from tapegrad.transform.ir import names_in
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.syntax import PURE, leaves, subtree, text_of
 
@@ -197,7 +198,7 @@ class Flow:
         return name in TAPE or self.facts.is_number(name)
 
     def _names(self, node: ast.AST) -> set[str]:
-        return {n.id for n in subtree(node) if isinstance(n, ast.Name)} - TAPE
+        return set(names_in(node)) - TAPE
 
     # -- expressions --------------------------------------------------------------------------
 

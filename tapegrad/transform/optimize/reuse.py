@@ -27,6 +27,7 @@ from tapegrad.transform import facts
 from tapegrad.transform.frontend.liveness import assigned, live, used
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.sums import blocks_of
+from tapegrad.transform.ir import names_in
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.optimize.holding import Flow
@@ -143,7 +144,7 @@ def _make_late(site: _Site) -> None:
     start = end = next(k for k, node in enumerate(block) if node is maker)
     shape = used(maker.value)
     for node in block[start + 1 :]:
-        names = {part.id for part in subtree(node) if isinstance(part, ast.Name)}
+        names = set(names_in(node))
         if site.name in names or shape & {*assigned([node])} or may_leave(node):
             break
         end += 1

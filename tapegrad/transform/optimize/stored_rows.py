@@ -28,6 +28,7 @@ from tapegrad.transform.facts import SHAPE_ATTRIBUTES
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.independence.uses import READING, effect_of
+from tapegrad.transform.ir import names_in
 from tapegrad.transform.nodes import integer
 from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.optimize.holding import Flow
@@ -67,7 +68,7 @@ class _Search:
 
     def __init__(self, tree: ast.FunctionDef, facts: Facts, flow: Flow) -> None:
         self.tree, self.facts, self.flow = tree, facts, flow
-        self.uses = Counter(n.id for n in subtree(tree) if isinstance(n, ast.Name))
+        self.uses = Counter(names_in(tree))
         self.assigned = _assigned(tree)
 
     def stored(self, forward: Rows, backward: Rows) -> dict[str, ast.Subscript]:

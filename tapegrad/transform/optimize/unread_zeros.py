@@ -25,7 +25,7 @@ from tapegrad.transform.frontend.liveness import assigned, live, used
 from tapegrad.transform.frontend.source import MATTERS
 from tapegrad.transform.independence.plan import offset_of
 from tapegrad.transform.independence.sums import blocks_of
-from tapegrad.transform.ir import name
+from tapegrad.transform.ir import name, names_in
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.nodes import element_of, integer, is_number
 from tapegrad.transform.optimize.extents import Extents
@@ -147,7 +147,7 @@ class _Removal:
     def names_in(self, node: ast.stmt) -> set[str]:
         """Return the names in a statement when the pass met it: it removes some, but adds none."""
         if id(node) not in self._names:
-            found = {part.id for part in subtree(node) if isinstance(part, ast.Name)}
+            found = set(names_in(node))
             self._names[id(node)] = node, found
         return self._names[id(node)][1]
 

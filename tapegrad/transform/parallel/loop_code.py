@@ -17,10 +17,9 @@ import ast
 
 from tapegrad.transform.builder import Builder
 from tapegrad.transform.independence.plan import Plan
-from tapegrad.transform.ir import name
+from tapegrad.transform.ir import name, names_in
 from tapegrad.transform.nodes import any_of, call_of, integer, names, returned_of, tuple_of
 from tapegrad.transform.printer import PARALLEL
-from tapegrad.transform.syntax import subtree
 from tapegrad.transform.trees import Part, quoted, quoted_block
 
 Names = dict[str, str]  # of generated code, by their roles
@@ -54,7 +53,7 @@ class LoopCode:
         self.plan = plan
         self.tape = tape
         self.worker_name, self.guarded_name, self.driver_name = names
-        self.taken = {n.id for n in subtree(plan.loop) if isinstance(n, ast.Name)}
+        self.taken = set(names_in(plan.loop))
         self.taken |= {*plan.given, *plan.sums}
         # the parameters of a worker that do not come from the loop
         roles = ("worker", "workers", "phase", "phases", "first", "step", "count")
