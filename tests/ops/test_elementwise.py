@@ -67,6 +67,7 @@ def _erfcx_derivative(n, x):
     return np.choose(n.astype(int), [value, slope, 2 * value + 2 * x * slope])
 
 
+@functools.cache  # operands that are broadcast have the same pairs many times
 def _sinc_derivative(n, x):
     if not np.isfinite(x):
         return 0.0 * (x == x) if n == n else math.nan
