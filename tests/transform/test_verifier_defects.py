@@ -369,13 +369,16 @@ def test_found(defect, name, monkeypatch):
 
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_refused(defect, monkeypatch):
+    """At least one of the programs shows it."""
     monkeypatch.setattr(*DEFECTS[defect])
-    refused = []
-    for name in PROGRAMS:
-        try:
-            generate(name)
-        except InternalError:
-            refused.append(name)
-        except UnconfirmedWarning:  # found later, by comparison with the source
-            continue
-    assert refused
+    assert any(map(is_refused, PROGRAMS))
+
+
+def is_refused(name):
+    try:
+        generate(name)
+    except InternalError:
+        return True
+    except UnconfirmedWarning:  # found later, by comparison with the source
+        pass
+    return False

@@ -9,7 +9,7 @@ derivative, or its product with random cotangents.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -56,13 +56,14 @@ def check(
         return Comparison(0, reason="complex numbers")
     equal, reason, spent = 0, "", 0
     tries = Tries(kinds, extents_in(module))
+    function = of_user(claim.function.py_func)
     for seed, sizes in zip(range(_MOST_TRIES), tries, strict=False):
         if equal == _MOST_RUNS or spent > _MOST_ALTOGETHER:
             break
         if sizes.has_zeros:  # where functions have kinks
             continue
         try:
-            run = _Run(claim, kinds, sizes, seed)
+            run = _Run(claim, function, kinds, sizes, seed)
             value, change = run.function()
             spent += run.spent
             found = module[entry](*run.given())
@@ -99,8 +100,16 @@ class _Run:
         The number of operations that the function took.
     """
 
-    def __init__(self, claim: Claim, kinds: tuple[Any, ...], sizes: Sizes, seed: int) -> None:
+    def __init__(
+        self,
+        claim: Claim,
+        function: Callable[..., Any],
+        kinds: tuple[Any, ...],
+        sizes: Sizes,
+        seed: int,
+    ) -> None:
         self.claim, self.kinds, self.sizes, self.seed = claim, kinds, sizes, seed
+        self.call = function
         self.spent = 0
 
     def given(self, slopes: Any = None) -> list[Any]:
@@ -111,15 +120,13 @@ class _Run:
 
     def function(self) -> tuple[list[int], list[int]]:
         """Return the results of the function, and their derivatives in a direction."""
-        function, numbers = self.claim.function, self.claim.numbers
-        call = of_user(function.py_func)
         count = len(self.kinds) - self.claim.added
         found = []
         for step in (0, 1):
             given = self.given(slope)
-            for number_, direction in zip(numbers, self.directions(given), strict=True):
+            for number_, direction in zip(self.claim.numbers, self.directions(given), strict=True):
                 given[number_] = _moved(given[number_], iter(direction), step)
-            found.append(_leaves(call(*given[:count])))
+            found.append(_leaves(self.call(*given[:count])))
             self.spent += RUN.spent
         start, end = found
         pairs = [*zip(start, end, strict=True)]
