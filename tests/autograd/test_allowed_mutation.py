@@ -14,7 +14,10 @@ from tapegrad.autograd.graph import (
     saved_tensors_hooks,
 )
 
-OUTSIDE = "Trying to backward outside of the 'allow_mutation_on_saved_tensors' context"
+OUTSIDE = (
+    "Trying to backward outside of the 'allow_mutation_on_saved_tensors' context in which the "
+    "graph was originally recorded."
+)
 MODIFIED = "one of the variables needed for gradient computation has been modified"
 COS = [math.cos(1.0), math.cos(2.0)]
 EXP = [math.exp(1.0), math.exp(2.0)]
@@ -216,10 +219,10 @@ class TestScope:
         for _ in range(2):
             with allow_mutation_on_saved_tensors():
                 y = x * 1.0
-                z = y.sin().sum()
+                z = (y * y).sum()
                 y.zero_()
                 z.backward()
-        assert x.grad.tolist() == pytest.approx([2 * v for v in COS])
+        assert x.grad.tolist() == [4.0, 8.0]
 
     def test_after_an_exception(self):
         with pytest.raises(KeyError), allow_mutation_on_saved_tensors():

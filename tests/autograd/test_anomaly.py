@@ -173,7 +173,9 @@ class TestNan:
 
     def test_a_function(self):
         with (
-            collected(RuntimeError, r"Function 'FBackward' returned nan values in its 0th output"),
+            collected(
+                RuntimeError, r"Function 'FBackward' returned nan values in its 0th output\."
+            ),
             set_detect_anomaly(True),
         ):
             F.apply(leaf_of(1.0, 2.0)).sum().backward()

@@ -240,12 +240,15 @@ class TestChains:
         np.testing.assert_array_equal(values(x.grad), [1.0, 10.0])
         assert y._base is x
 
-    def test_exact_value(self):
+    @pytest.mark.parametrize(
+        "step, value", [(lambda y: y + 1.0, 50_001.0), (lambda y: y * 1.0, 1.0)]
+    )
+    def test_exact_value(self, step, value):
         x = y = leaf(1.0)
         for _ in range(50_000):
-            y = y + 1.0
+            y = step(y)
         y.backward()
-        assert y.item() == 50_001.0
+        assert y.item() == value
         assert x.grad.item() == 1.0
 
     def test_freed_without_a_backward(self):

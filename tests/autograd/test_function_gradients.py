@@ -113,6 +113,12 @@ class TestRefused:
         with pytest.raises(RuntimeError, match=expected):
             grad(y, leaves, create_graph=create_graph)
 
+    def test_wrong_shape_of_a_matrix(self):
+        y = make(double, lambda ctx, g: tg.ones(10)).apply(leaf(np.ones((5, 5)))).sum()
+        expected = r"at index 0 - got \[10\] but expected shape compatible with \[5, 5\]"
+        with pytest.raises(RuntimeError, match=expected):
+            y.backward()
+
     def test_wrong_shape_at_another_index(self):
         y, _ = returning((tg.ones(2), tg.ones(7)), 2)
         with pytest.raises(RuntimeError, match=r"invalid gradient at index 1 - got \[7\]"):

@@ -9,7 +9,10 @@ import tapegrad as tg
 from tapegrad.autograd import grad
 from tapegrad.autograd.function import InplaceFunction
 
-INSIDE = "This view was created inside a custom Function"
+INSIDE = (
+    r"This view was created inside a custom Function "
+    r"\(or because an input was returned as-is\)"
+)
 
 
 def in_place(ctx, x):

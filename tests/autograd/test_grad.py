@@ -241,10 +241,11 @@ class TestArguments:
 
     def test_input_that_needs_no_grad(self):
         x, y = leaf(2.0), tg.tensor(3.0)
-        with pytest.raises(
-            RuntimeError, match="One of the differentiated Tensors does not require grad"
-        ):
-            grad(x * y, [x, y])
+        for output, inputs in ((x * y, [x, y]), (x * 2, y)):
+            with pytest.raises(
+                RuntimeError, match="One of the differentiated Tensors does not require grad"
+            ):
+                grad(output, inputs)
 
     def test_output_without_graph(self):
         x = leaf(2.0)

@@ -1,7 +1,5 @@
 """`inference_mode` and the tensors that are made in it."""
 
-import threading
-
 import pytest
 from functions import ProductOfTwo
 from leaves import leaf_of
@@ -37,11 +35,7 @@ def unchanged():
 
 
 class TestSwitching:
-    """It is a context that turns recording off, nests, and restores what was."""
-
-    def test_context(self):
-        with tg.inference_mode():
-            assert state() == (True, False)
+    """It turns recording off, nests, and restores what was; the rest is in `test_modes`."""
 
     def test_turned_off_inside(self):
         with tg.inference_mode():
@@ -77,73 +71,14 @@ class TestSwitching:
         assert y.grad_fn is None
         assert y.is_inference()
 
-    def test_exceptions_restore(self):
-        with pytest.raises(KeyError), tg.inference_mode():
-            raise KeyError
-        assert state() == (False, True)
-
-    def test_used_again(self):
-        context = tg.inference_mode()
-        for _ in range(2):
-            with context:
-                assert state() == (True, False)
-            assert state() == (False, True)
-
-    def test_each_thread_has_its_own(self):
-        seen = []
-        thread = threading.Thread(target=lambda: seen.append(state()))
-        with tg.inference_mode():
-            thread.start()
-            thread.join()
-        assert seen == [(False, True)]
-
-
-class TestDecorators:
-    """It decorates functions, generators and, with a warning, classes."""
-
-    def test_functions(self):
-        @tg.inference_mode()
-        def called():
-            return state()
-
-        @tg.inference_mode
-        def bare():
-            return state()
-
+    def test_a_function_in_which_it_is_off(self):
         @tg.inference_mode(False)
         def off():
             return state()
 
-        assert called() == bare() == (True, False)
         assert off() == (False, True)
         with tg.inference_mode():
             assert off() == (False, True)
-
-    def test_generators(self):
-        @tg.inference_mode()
-        def g():
-            got = yield state()
-            try:
-                yield got, state()
-            except ValueError:
-                yield state()
-
-        generator = g()
-        assert next(generator) == (True, False)
-        assert state() == (False, True)
-        assert generator.send(3) == (3, (True, False))
-        assert generator.throw(ValueError()) == (True, False)
-        generator.close()
-
-    def test_classes(self):
-        with pytest.warns(FutureWarning, match="Decorating classes is deprecated"):
-
-            @tg.inference_mode()
-            class A:
-                def __init__(self):
-                    self.state = state()
-
-        assert A().state == (True, False)
 
 
 class TestWhatIsMade:

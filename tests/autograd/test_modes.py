@@ -17,31 +17,39 @@ def recorded():
     return found
 
 
-def off_and_on():
-    """The contexts without recording, by name."""
-    return pytest.mark.parametrize(
-        "off",
-        [tg.no_grad, lambda: tg.set_grad_enabled(False)],
-        ids=["no_grad", "set_grad_enabled"],
-    )
+def is_off(off):
+    """Whether a mode without recording is on, and inference mode only if it is that one."""
+    return not recorded() and tg.is_inference_mode_enabled() is (off is tg.inference_mode)
+
+
+def is_on():
+    return recorded() and not tg.is_inference_mode_enabled()
+
+
+# the modes without recording, which are also decorators, and how they are turned on
+modes = pytest.mark.parametrize("off", [tg.no_grad, tg.inference_mode])
+contexts = pytest.mark.parametrize(
+    "off",
+    [tg.no_grad, lambda: tg.set_grad_enabled(False), tg.inference_mode],
+    ids=["no_grad", "set_grad_enabled", "inference_mode"],
+)
 
 
 @pytest.fixture(autouse=True)
 def unchanged():
-    assert tg.is_grad_enabled()
+    assert is_on()
     yield
-    assert tg.is_grad_enabled()
+    assert is_on()
 
 
 class TestContexts:
     """Inside a context ops are recorded or not; at its end it is as before."""
 
-    @off_and_on()
+    @contexts
     def test_off(self, off):
-        assert recorded()
         with off():
-            assert not recorded()
-        assert recorded()
+            assert is_off(off)
+        assert is_on()
 
     def test_results_are_leaves(self):
         x = leaf_of(1.0, 2.0)
@@ -79,12 +87,12 @@ class TestContexts:
                 assert recorded() is inner
             assert recorded() is outer
 
-    @off_and_on()
+    @contexts
     def test_exceptions_restore(self, off):
         with pytest.raises(ZeroDivisionError), off():  # noqa: PT012
-            assert not recorded()
+            assert is_off(off)
             raise ZeroDivisionError
-        assert recorded()
+        assert is_on()
 
     def test_exceptions_restore_when_nested(self):
         with tg.no_grad():
@@ -92,12 +100,13 @@ class TestContexts:
                 raise ZeroDivisionError
             assert not recorded()
 
-    def test_used_again(self):
-        context = tg.no_grad()
+    @modes
+    def test_used_again(self, off):
+        context = off()
         for _ in range(2):
             with context:
-                assert not recorded()
-            assert recorded()
+                assert is_off(off)
+            assert is_on()
 
     def test_it_is_bound_to_nothing(self):
         with tg.no_grad() as found:
@@ -237,28 +246,30 @@ class TestSetGradEnabled:
 class TestDecorators:
     """As a decorator, a mode holds in the body of the function."""
 
-    def test_function(self):
-        @tg.no_grad()
+    @modes
+    def test_function(self, off):
+        @off()
         def f(a, *, b):
             """Mine."""
-            assert not recorded()
+            assert is_off(off)
             return a + b
 
-        assert recorded()
+        assert is_on()
         assert f(1, b=2) == 3
-        assert recorded()
+        assert is_on()
         assert (f.__name__, f.__doc__) == ("f", "Mine.")
 
-    def test_without_parentheses(self):
-        @tg.no_grad
-        def off():
-            return recorded()
+    @modes
+    def test_without_parentheses(self, off):
+        @off
+        def without():
+            return is_off(off)
 
         @tg.enable_grad
         def on():
             return recorded()
 
-        assert off() is False
+        assert without() is True
         with tg.no_grad():
             assert on() is True
 
@@ -303,31 +314,33 @@ class TestDecorators:
         assert a.f() == (a, False)
         assert A.g() is False
 
-    def test_classes_warn(self):
+    @modes
+    def test_classes_warn(self, off):
         with pytest.warns(FutureWarning, match="Decorating classes is deprecated"):
 
-            @tg.no_grad()
+            @off()
             class A:
                 def __init__(self):
-                    self.recorded = recorded()
+                    self.off = is_off(off)
 
                 def f(self):
-                    return recorded()
+                    return is_on()
 
-        assert A().recorded is False
+        assert A().off is True
         assert A().f() is True
 
 
 class TestGenerators:
     """The body of a decorated generator runs in the mode, its consumer does not."""
 
-    def test_iteration_and_return_value(self):
-        @tg.no_grad()
+    @modes
+    def test_iteration_and_return_value(self, off):
+        @off()
         def g(n):
             for k in range(n):
-                assert not recorded()
+                assert is_off(off)
                 yield k
-                assert not recorded()
+                assert is_off(off)
             return "end"
 
         def outer():
@@ -335,39 +348,41 @@ class TestGenerators:
             ends.append(found)
 
         ends = []
-        assert [(k, recorded()) for k in outer()] == [(0, True), (1, True), (2, True)]
+        assert [(k, is_on()) for k in outer()] == [(0, True), (1, True), (2, True)]
         assert ends == ["end"]
 
-    def test_send(self):
-        @tg.no_grad()
+    @modes
+    def test_send(self, off):
+        @off()
         def g():
             got = []
             for _ in range(3):
                 got.append((yield len(got)))
-                assert not recorded()
+                assert is_off(off)
             yield got
 
         generator = g()
         assert next(generator) == 0
         assert generator.send("a") == 1
-        assert recorded()
+        assert is_on()
         assert generator.send("b") == 2
         assert generator.send("c") == ["a", "b", "c"]
 
-    def test_throw(self):
-        @tg.no_grad()
+    @modes
+    def test_throw(self, off):
+        @off()
         def g():
             try:
                 yield 1
             except ValueError as error:
-                assert not recorded()
+                assert is_off(off)
                 yield str(error)
             yield 3
 
         generator = g()
         next(generator)
         assert generator.throw(ValueError("mine")) == "mine"
-        assert recorded()
+        assert is_on()
         assert next(generator) == 3
 
     def test_throw_that_is_not_caught(self):
@@ -381,7 +396,7 @@ class TestGenerators:
             generator.throw(ValueError("mine"))
         assert recorded()
 
-    @pytest.mark.parametrize("mode", [tg.no_grad, tg.enable_grad])
+    @pytest.mark.parametrize("mode", [tg.no_grad, tg.enable_grad, tg.inference_mode])
     @pytest.mark.parametrize("how", ["close", "delete"])
     def test_close(self, mode, how):
         seen = []
@@ -399,7 +414,7 @@ class TestGenerators:
             generator.close()
         del generator
         assert seen == [mode is tg.enable_grad]
-        assert recorded()
+        assert is_on()
 
     def test_an_error_inside(self):
         @tg.no_grad()
@@ -484,10 +499,11 @@ class TestThreads:
         thread.join()
         assert seen == [False, False]
 
-    def test_a_new_thread(self):
+    @modes
+    def test_a_new_thread(self, off):
         seen = []
-        thread = threading.Thread(target=lambda: seen.append(recorded()))
-        with tg.no_grad():
+        thread = threading.Thread(target=lambda: seen.append(is_on()))
+        with off():
             thread.start()
             thread.join()
         assert seen == [True]

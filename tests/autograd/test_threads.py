@@ -45,6 +45,14 @@ class TestThreads:
         in_threads(y.backward)
         np.testing.assert_allclose(values(x.grad), np.exp([1.0, 2.0]) * [2.0, 3.0])
 
+    def test_a_backward_inside_a_backward_there(self):
+        x, w = leaf(2.0), leaf(3.0)
+        inner = w * w
+        y = x * x
+        y.register_hook(lambda g: inner.backward())
+        in_threads(y.backward)
+        assert (x.grad.item(), w.grad.item()) == (4.0, 6.0)
+
     def test_recorded_there_and_swept_here(self):
         x = leaf([1.0, 2.0])
         made = []

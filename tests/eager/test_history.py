@@ -12,15 +12,19 @@ from tapegrad.autograd import grad
 class TestRetainedGradients:
     """A retained gradient follows the tensor: `.grad` is that of its last value."""
 
-    def test_across_an_operator(self):
+    @pytest.mark.parametrize("written_before", [False, True])
+    def test_across_an_operator(self, written_before):
         x = leaf([1.0, 2.0])
         y = x * 2
+        if written_before:
+            y.mul_(5)
         y.retain_grad()
         y *= 3
         y += 1.0
         assert y.retains_grad
         (y * y).sum().backward()
-        np.testing.assert_array_equal(values(y.grad), [14.0, 26.0])
+        expected = [62.0, 122.0] if written_before else [14.0, 26.0]
+        np.testing.assert_array_equal(values(y.grad), expected)
 
     def test_of_a_base_written_through_a_view(self):
         x = leaf([1.0, 2.0])
@@ -33,16 +37,35 @@ class TestRetainedGradients:
         assert not view.retains_grad
         np.testing.assert_array_equal(values(x.grad), [6.0, 2.0])
 
+    def test_of_a_base_with_another_view(self):
+        x = leaf([1.0, 2.0])
+        y = x * 1
+        y.retain_grad()
+        view, sibling = y[:1], y[:]
+        view *= 3
+        (y + sibling).sum().backward()
+        np.testing.assert_array_equal(values(y.grad), [2.0, 2.0])
+        np.testing.assert_array_equal(values(x.grad), [6.0, 2.0])
+
+    @pytest.mark.parametrize("both", [False, True])
     @pytest.mark.parametrize("write", [lambda y, v: y.mul_(3), lambda y, v: v.mul_(3)])
-    def test_of_a_view(self, write):
+    def test_of_a_view(self, write, both):
         x = leaf([1.0, 2.0])
         y = x * 2
         view = y[:1]
         view.retain_grad()
+        if both:
+            y.retain_grad()
         write(y, view)
-        (view * 5).sum().backward()
+        (view * 5).sum().backward(retain_graph=True)
         np.testing.assert_array_equal(values(view.grad), [5.0])
         assert x.grad[0].item() == 30.0
+        y.sum().backward()
+        assert (view.retains_grad, y.retains_grad) == (True, both)
+        np.testing.assert_array_equal(values(view.grad), [5.0])
+        assert x.grad[0].item() == 36.0
+        if both:
+            np.testing.assert_array_equal(values(y.grad), [6.0, 1.0])
 
 
 class TestHooks:
@@ -55,8 +78,11 @@ class TestHooks:
         y.register_hook(lambda g: seen.append(("old", g.tolist())))
         y *= 3
         y.register_hook(lambda g: seen.append(("new", g.tolist())))
+        y.mul_(5)
+        y.register_hook(lambda g: seen.append(("newest", g.tolist())))
         y.sum().backward()
-        assert seen == [("new", [1.0, 1.0]), ("old", [3.0, 3.0])]
+        assert seen == [("newest", [1.0, 1.0]), ("new", [5.0, 5.0]), ("old", [15.0, 15.0])]
+        np.testing.assert_array_equal(values(x.grad), [30.0, 30.0])
 
     def test_of_base_and_view(self):
         x = leaf([1.0, 2.0])
@@ -68,8 +94,12 @@ class TestHooks:
         view *= 3
         y.register_hook(lambda g: seen.append(("base", g.tolist())))
         view.register_hook(lambda g: seen.append(("view", g.tolist())))
+        y.sum().backward(retain_graph=True)
+        assert seen == [("base", [1.0, 1.0]), ("old base", [3.0, 1.0])]
+        seen.clear()
         (y.sum() + 10 * view.sum()).backward()
         assert seen == [("view", [10.0]), ("base", [11.0, 1.0]), ("old base", [33.0, 1.0])]
+        np.testing.assert_array_equal(values(x.grad), [72.0, 4.0])
 
     def test_a_hook_of_the_old_value_can_be_removed(self):
         x = leaf([1.0, 2.0])
@@ -96,6 +126,21 @@ class TestHooks:
         view *= 3
         y.sum().backward()
         np.testing.assert_array_equal(values(x.grad), [6.0, 2.0])
+
+    def test_of_a_view_whose_base_is_written(self):
+        x = leaf([1.0, 2.0])
+        y = x * 1
+        view = y[:1]
+        seen = []
+        view.register_hook(lambda g: seen.append(("old", g.tolist())))
+        y.mul_(10)
+        assert view.grad_fn is not None
+        (view * 7).sum().backward(retain_graph=True)
+        assert seen == []
+        view.register_hook(lambda g: seen.append(("new", g.tolist())))
+        ((view * 7).sum() + y.sum()).backward()
+        assert seen == [("new", [7.0])]
+        np.testing.assert_array_equal(values(x.grad), [150.0, 10.0])
 
     def test_of_a_leaf_written_under_no_grad(self):
         x = leaf([1.0, 2.0])
@@ -147,7 +192,9 @@ class TestDetachInPlace:
         ],
     )
     def test_views_refuse_it(self, make):
-        with pytest.raises(RuntimeError, match=r"Can't detach views in-place. Use detach\(\)"):
+        with pytest.raises(
+            RuntimeError, match=r"Can't detach views in-place. Use detach\(\) instead"
+        ):
             make().detach_()
 
     def test_views_of_it_keep_their_history(self):

@@ -47,36 +47,10 @@ def check(f, *arrays, rtol=1e-6, atol=1e-7):
 
 
 UNARY = [
-    "sin",
-    "cos",
-    "tan",
-    "arctan",
-    "sinh",
-    "cosh",
-    "tanh",
-    "arcsinh",
-    "exp",
-    "exp2",
-    "expm1",
-    "log",
-    "log2",
-    "log10",
-    "log1p",
-    "sqrt",
-    "cbrt",
-    "square",
-    "reciprocal",
-    "negative",
-    "positive",
-    "absolute",
-    "abs",
-    "sign",
-    "floor",
-    "ceil",
-    "rint",
-    "trunc",
-    "sinc",
-]
+    "sin", "cos", "tan", "arctan", "sinh", "cosh", "tanh", "arcsinh", "exp", "exp2", "expm1", "log",
+    "log2", "log10", "log1p", "sqrt", "cbrt", "square", "reciprocal", "negative", "positive",
+    "absolute", "abs", "sign", "floor", "ceil", "rint", "trunc", "sinc",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", UNARY)
@@ -90,25 +64,10 @@ def test_unary_ufuncs_of_small_numbers(name):
 
 
 BINARY = [
-    "add",
-    "subtract",
-    "multiply",
-    "divide",
-    "true_divide",
-    "power",
-    "maximum",
-    "minimum",
-    "fmax",
-    "fmin",
-    "hypot",
-    "arctan2",
-    "logaddexp",
-    "logaddexp2",
-    "mod",
-    "remainder",
-    "fmod",
+    "add", "subtract", "multiply", "divide", "true_divide", "power", "maximum", "minimum", "fmax",
+    "fmin", "hypot", "arctan2", "logaddexp", "logaddexp2", "mod", "remainder", "fmod",
     "floor_divide",
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BINARY)
@@ -123,26 +82,10 @@ def test_binary_ufuncs_with_numbers_and_arrays(name, other):
     check(lambda x: getattr(np, name)(other, x), X)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "equal",
-        "not_equal",
-        "less",
-        "less_equal",
-        "greater",
-        "greater_equal",
-        "isnan",
-        "isinf",
-        "isfinite",
-        "logical_and",
-        "logical_or",
-        "logical_xor",
-        "logical_not",
-        "signbit",
-        "isclose",
-    ],
-)
+@pytest.mark.parametrize("name", [
+    "equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "isnan", "isinf",
+    "isfinite", "logical_and", "logical_or", "logical_xor", "logical_not", "signbit", "isclose",
+])  # fmt: skip
 def test_passive_functions(name):
     function = getattr(np, name)
     count = 1 if name in ("isnan", "isinf", "isfinite", "logical_not", "signbit") else 2

@@ -4,6 +4,7 @@ import copy
 import itertools
 import operator
 import pickle
+import re
 import warnings
 
 import numpy as np
@@ -40,63 +41,12 @@ def test_leaf_attributes(tracked):
     assert t._base is None
 
 
-def test_attributes_of_results():
-    y = leaf([1.0]) * 2
-    assert y.requires_grad is True
-    assert y.is_leaf is False
-    assert y.grad_fn.name()
-    assert (tg.tensor([1.0]) * 2).is_leaf
-
-
-def test_requires_grad_is_settable():
-    t = tg.tensor([1.0])
-    assert t.requires_grad_() is t
-    assert t.requires_grad
-    t.requires_grad = False
-    assert not t.requires_grad
-    t.requires_grad = True
-    assert t.requires_grad
-    t.requires_grad_(False)
-    assert not t.requires_grad
-
-
-def test_requires_grad_of_a_nonleaf():
-    y = leaf([1.0]) * 2
-    y.requires_grad_()
-    with pytest.raises(
-        RuntimeError, match="you can only change requires_grad flags of leaf variables"
-    ):
-        y.requires_grad_(False)
-    with pytest.raises(
-        RuntimeError, match="you can only change requires_grad flags of leaf variables"
-    ):
-        y.requires_grad = False
-
-
-@pytest.mark.parametrize("dtype", [np.int64, np.int8, np.bool_])
-def test_requires_grad_of_other_dtypes(dtype):
-    t = tg.tensor([1], dtype=dtype)
-    with pytest.raises(RuntimeError, match="can require gradients"):
-        t.requires_grad_()
-    assert t.requires_grad_(False) is t
-
-
 def test_no_new_attributes():
     with pytest.raises(AttributeError):
         leaf(1.0).something = 1
 
 
 # -- detach, data, grad ---------------------------------------------------------------------------
-
-
-def test_detach():
-    y = leaf([1.0, 2.0]) * 2
-    d = y.detach()
-    assert not d.requires_grad
-    assert d.is_leaf
-    assert np.shares_memory(d.numpy(), values(y))
-    d[0] = 9.0
-    np.testing.assert_array_equal(values(y), [9.0, 4.0])
 
 
 def test_detached_may_require_grad_again():
@@ -231,8 +181,8 @@ def test_numpy_shares_memory():
 )
 @pytest.mark.parametrize("make", [lambda: leaf([1.0]), lambda: leaf([1.0]) * 2])
 def test_numpy_of_what_requires_grad_is_refused(convert, make):
-    text = r"Can't call numpy\(\) on Tensor that requires grad. Use tensor.detach\(\).numpy\(\)"
-    with pytest.raises(RuntimeError, match=text):
+    text = "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead."
+    with pytest.raises(RuntimeError, match=re.escape(text)):
         convert(make())
     convert(make().detach())
 
@@ -819,27 +769,11 @@ def test_functions_take_arrays_lists_and_numbers():
     assert tg.sin(1).dtype == np.float64
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "requires_grad",
-        "requires_grad_",
-        "grad",
-        "grad_fn",
-        "is_leaf",
-        "backward",
-        "detach",
-        "data",
-        "retain_grad",
-        "retains_grad",
-        "register_hook",
-        "_version",
-        "_base",
-        "_is_view",
-        "output_nr",
-        "detach_",
-    ],
-)
+@pytest.mark.parametrize("name", [
+    "requires_grad", "requires_grad_", "grad", "grad_fn", "is_leaf", "backward", "detach", "data",
+    "retain_grad", "retains_grad", "register_hook", "_version", "_base", "_is_view", "output_nr",
+    "detach_",
+])  # fmt: skip
 def test_autograd_attributes_exist(name):
     assert hasattr(tg.Tensor, name)
 

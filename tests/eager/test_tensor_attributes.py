@@ -27,6 +27,12 @@ class TestPlaceInTheGraph:
         w, v = tg.linalg.eigh(leaf(np.eye(2)))
         assert (w.output_nr, v.output_nr) == (0, 1)
 
+    def test_results(self):
+        y = leaf([1.0]) * 2
+        assert y.requires_grad is True
+        assert y.is_leaf is False
+        assert (tg.tensor([1.0]) * 2).is_leaf
+
     def test_grad_fn(self):
         x = leaf([1.0])
         assert x.grad_fn is None
@@ -36,39 +42,35 @@ class TestPlaceInTheGraph:
         with tg.no_grad():
             assert x.exp().grad_fn is None
 
-    def test_retains_grad(self):
-        x = leaf([1.0])
-        y = x * 2
-        assert not x.retains_grad
-        assert not y.retains_grad
-        x.retain_grad()
-        y.retain_grad()
-        assert not x.retains_grad  # a leaf has no need to
-        assert y.retains_grad
-        with pytest.raises(
-            RuntimeError, match="can't retain_grad on Tensor that has requires_grad"
-        ):
-            tg.tensor([1.0]).retain_grad()
-
 
 class TestRequiresGrad:
     """Any leaf of a floating dtype may start and stop to require gradients."""
 
+    @pytest.mark.parametrize("before", [True, False])
     @pytest.mark.parametrize("value", [True, False])
-    def test_setting_what_it_is_already(self, value):
-        t = tg.tensor([1.0], requires_grad=value)
+    def test_setting_it(self, value, before):
+        t = tg.tensor([1.0], requires_grad=before)
         t.requires_grad = value
         assert t.requires_grad is value
+        t = tg.tensor([1.0], requires_grad=before)
         assert t.requires_grad_(value) is t
+        assert t.requires_grad is value
+        assert t.requires_grad_() is t
+        assert t.requires_grad is True
 
     def test_a_nonleaf_may_be_told_what_it_is(self):
         y = leaf([1.0]) * 2
         assert y.requires_grad_() is y
         assert not y.is_leaf
+        text = "you can only change requires_grad flags of leaf variables"
+        with pytest.raises(RuntimeError, match=text):
+            y.requires_grad_(False)
+        with pytest.raises(RuntimeError, match=text):
+            y.requires_grad = False
 
-    @pytest.mark.parametrize("dtype", [np.int64, np.bool_, np.uint8])
+    @pytest.mark.parametrize("dtype", [np.int64, np.int8, np.bool_, np.uint8])
     def test_other_dtypes(self, dtype):
-        text = "nly Tensors of floating point"
+        text = "nly Tensors of floating point and complex dtype can require gradients"
         with pytest.raises(RuntimeError, match=text):
             tg.tensor([1], dtype=dtype, requires_grad=True)
         t = tg.tensor([1], dtype=dtype)
@@ -77,6 +79,7 @@ class TestRequiresGrad:
         with pytest.raises(RuntimeError, match=text):
             t.requires_grad = True
         assert not t.requires_grad
+        assert t.requires_grad_(False) is t
 
     def test_switched_off_the_gradient_stays(self):
         x = leaf([1.0])
@@ -193,6 +196,8 @@ class TestDetach:
             assert d.grad is None
             assert not d._is_view()
             assert np.shares_memory(d.numpy(), values(t))
+            d[0] = 9.0
+            assert values(t)[0] == 9.0
 
     def test_it_cuts_the_gradient(self):
         x = leaf([1.0, 2.0])

@@ -631,19 +631,9 @@ def test_operand_of_another_byte_order(name, order):
 
 
 PASSIVE_DTYPES = [
-    "bool",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-    "float16",
-    "float32",
-    "float64",
-]
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16",
+    "float32", "float64",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3)])

@@ -27,35 +27,11 @@ def positive_definite(x):
 
 
 TESTED = {
-    "matmul",
-    "dot",
-    "inner",
-    "vdot",
-    "vecdot",
-    "outer",
-    "kron",
-    "tensordot",
-    "inv",
-    "solve",
-    "solve_triangular",
-    "det",
-    "cofactor",
-    "cofactor_slope",
-    "product",
-    "slogdet",
-    "matrix_power",
-    "cholesky",
-    "qr",
-    "eigh",
-    "eigvalsh",
-    "thin_svd",
-    "full_svd",
-    "svd",
-    "svdvals",
-    "vector_norm",
-    "matrix_norm",
-    "norm",
-}
+    "matmul", "dot", "inner", "vdot", "vecdot", "outer", "kron", "tensordot", "inv", "solve",
+    "solve_triangular", "det", "cofactor", "cofactor_slope", "product", "slogdet", "matrix_power",
+    "cholesky", "qr", "eigh", "eigvalsh", "thin_svd", "full_svd", "svd", "svdvals", "vector_norm",
+    "matrix_norm", "norm",
+}  # fmt: skip
 
 
 def test_every_function_is_here():

@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from check import module
 from test_unselected_values import what_runs
 
 import tapegrad as tg
@@ -11,72 +12,85 @@ import tapegrad as tg
 pytestmark = pytest.mark.texts
 
 
-@tg.njit
-def nearest(centres, points):
-    """A work array, of which one element is read."""
-    total, distance = 0.0, np.empty(centres.shape[0])
-    for i in range(points.shape[0]):
-        for k in range(centres.shape[0]):
-            distance[k] = 0.0
-            for d in range(points.shape[1]):
-                distance[k] += (points[i, d] - centres[k, d]) ** 2
-        total += distance[np.argmin(distance)]
-    return total
+TEXT = """\
+import numpy as np
+import tapegrad as tg
 
 
 @tg.njit
-def from_the_end(centres, points):
-    """The index is negative."""
-    total, distance = 0.0, np.empty(centres.shape[0])
+def {name}(centres, points{labels}):
+    {total}
     for i in range(points.shape[0]):
-        for k in range(centres.shape[0]):
-            distance[k] = 0.0
+        {start}
+        for k in range({rows}):
+            {distance} = 0.0
             for d in range(points.shape[1]):
-                distance[k] += (points[i, d] - centres[k, d]) ** 2
-        nearest = np.argmin(distance) - distance.size
-        total += distance[nearest]
+                {distance} += (points[i, d] - centres[k, d]) ** 2
+            {each}
+        {end}
     return total
+"""
+DEFAULTS = {"total": "total = 0.0", "labels": "", "start": "", "rows": "centres.shape[0]"}
+DEFAULTS |= {"distance": "distance", "each": "", "end": "total += least"}
+# a work array, of which single elements are read
+WORK = {"total": "total, distance = 0.0, np.empty(centres.shape[0])", "distance": "distance[k]"}
 
 
-@tg.njit
-def nearest_two(centres, points):
-    """Two elements are read."""
-    total, distance = 0.0, np.empty(centres.shape[0])
-    for i in range(points.shape[0]):
-        for k in range(centres.shape[0]):
-            distance[k] = 0.0
-            for d in range(points.shape[1]):
-                distance[k] += (points[i, d] - centres[k, d]) ** 2
-        order = np.argsort(distance)
-        total += distance[order[0]] - 0.25 * distance[order[1]]
-    return total
+def program(name, **parts):
+    return module(TEXT.format(name=name, **DEFAULTS | parts), name)
 
 
-@tg.njit
-def fewer_each_time(centres, points):
-    """The loop does not set all elements: one that was read may be of an iteration before."""
-    total, distance = 0.0, np.ones(centres.shape[0])
-    for i in range(points.shape[0]):
-        for k in range(centres.shape[0] - i):
-            distance[k] = 0.0
-            for d in range(points.shape[1]):
-                distance[k] += (points[i, d] - centres[k, d]) ** 2
-        total += distance[np.argmin(distance)]
-    return total
-
-
-@tg.njit
-def labelled(centres, points, labels):
-    """The index is an argument."""
-    total, distance = 0.0, np.empty(centres.shape[0])
-    for i in range(points.shape[0]):
-        for k in range(centres.shape[0]):
-            distance[k] = 0.0
-            for d in range(points.shape[1]):
-                distance[k] += (points[i, d] - centres[k, d]) ** 2
-        label = labels[i]
-        total += distance[label]
-    return total
+nearest = program("nearest", **WORK, end="total += distance[np.argmin(distance)]")
+# the index is negative
+from_the_end = program(
+    "from_the_end",
+    **WORK,
+    end="nearest = np.argmin(distance) - distance.size\n        total += distance[nearest]",
+)
+# two elements are read
+nearest_two = program(
+    "nearest_two",
+    **WORK,
+    end="order = np.argsort(distance)\n"
+    "        total += distance[order[0]] - 0.25 * distance[order[1]]",
+)
+# the loop does not set all elements: one that was read may be of an iteration before
+fewer_each_time = program(
+    "fewer_each_time",
+    **WORK | {"total": "total, distance = 0.0, np.ones(centres.shape[0])"},
+    rows="centres.shape[0] - i",
+    end="total += distance[np.argmin(distance)]",
+)
+# the index is an argument
+labelled = program(
+    "labelled",
+    **WORK,
+    labels=", labels",
+    end="label = labels[i]\n        total += distance[label]",
+)
+greatest_of_work_array = program("greatest_of_work_array", **WORK, end="total += np.max(distance)")
+running_minimum = program(
+    "running_minimum", start="least = np.inf", each="least = min(least, distance)"
+)
+running_maximum_after_the_first = program(
+    "running_maximum_after_the_first",
+    start="greatest = 0.0\n        for d in range(points.shape[1]):\n"
+    "            greatest += (points[i, d] - centres[0, d]) ** 2",
+    rows="1, centres.shape[0]",
+    each="greatest = max(distance, greatest)",
+    end="total += greatest",
+)
+replaced_in_a_branch = program(
+    "replaced_in_a_branch",
+    start="least = np.inf",
+    each="if distance < least:\n                least = distance",
+)
+# all values of the running minimum are used
+sum_of_minima = program(
+    "sum_of_minima",
+    start="least = 10.0",
+    each="least = min(least, distance)\n            total += 0.5 * least",
+)
 
 
 @tg.njit
@@ -85,79 +99,6 @@ def least_of_arrays(centres, points):
     total = 0.0
     for i in range(points.shape[0]):
         total += np.min(np.sum((points[i] - centres) ** 2, axis=1))
-    return total
-
-
-@tg.njit
-def greatest_of_work_array(centres, points):
-    total, distance = 0.0, np.empty(centres.shape[0])
-    for i in range(points.shape[0]):
-        for k in range(centres.shape[0]):
-            distance[k] = 0.0
-            for d in range(points.shape[1]):
-                distance[k] += (points[i, d] - centres[k, d]) ** 2
-        total += np.max(distance)
-    return total
-
-
-@tg.njit
-def running_minimum(centres, points):
-    total = 0.0
-    for i in range(points.shape[0]):
-        least = np.inf
-        for k in range(centres.shape[0]):
-            distance = 0.0
-            for d in range(points.shape[1]):
-                distance += (points[i, d] - centres[k, d]) ** 2
-            least = min(least, distance)
-        total += least
-    return total
-
-
-@tg.njit
-def running_maximum_after_the_first(centres, points):
-    total = 0.0
-    for i in range(points.shape[0]):
-        greatest = 0.0
-        for d in range(points.shape[1]):
-            greatest += (points[i, d] - centres[0, d]) ** 2
-        for k in range(1, centres.shape[0]):
-            distance = 0.0
-            for d in range(points.shape[1]):
-                distance += (points[i, d] - centres[k, d]) ** 2
-            greatest = max(distance, greatest)
-        total += greatest
-    return total
-
-
-@tg.njit
-def replaced_in_a_branch(centres, points):
-    total = 0.0
-    for i in range(points.shape[0]):
-        least = np.inf
-        for k in range(centres.shape[0]):
-            distance = 0.0
-            for d in range(points.shape[1]):
-                distance += (points[i, d] - centres[k, d]) ** 2
-            if distance < least:
-                least = distance
-        total += least
-    return total
-
-
-@tg.njit
-def sum_of_minima(centres, points):
-    """All values of the running minimum are used."""
-    total = 0.0
-    for i in range(points.shape[0]):
-        least = 10.0
-        for k in range(centres.shape[0]):
-            distance = 0.0
-            for d in range(points.shape[1]):
-                distance += (points[i, d] - centres[k, d]) ** 2
-            least = min(least, distance)
-            total += 0.5 * least
-        total += least
     return total
 
 

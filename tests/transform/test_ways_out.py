@@ -216,12 +216,12 @@ WAYS = {
     ),
     "a dict of what is differentiated": (
         "d = {0: x, 1: x * 2.0}\nreturn d[1] * a[0]",
-        ["dict", "arrays"],
+        ["dicts and records", "arrays"],
         "d = np.array([x, x * 2.0])\nreturn d[1] * a[0]",
     ),
     "a list of arrays": (
         "d = [a, a * x]\nreturn d[1][0]",
-        ["lists", "arrays"],
+        ["lists", "dicts and records", "arrays"],
         "d = np.stack((a, a * x))\nreturn d[1][0]",
     ),
     "an item taken out of a list": (
@@ -283,7 +283,7 @@ WAYS = {
     ),
     "np.resize": (
         "return np.resize(a * x, 5).sum()",
-        ["write tg.resize, which runs in Python"],
+        ["np.resize", "write tg.resize, which runs in Python"],
         "return tg.sum(tg.resize(a * x, 5))",
     ),
     "np.trim_zeros": (
@@ -321,13 +321,93 @@ WAYS = {
         ["np.ndindex", "range"],
         "s = 0.0\nfor k in range(a.shape[0]):\n    s += a[k] * x\nreturn s",
     ),
+    "a list that is returned": (
+        "return [x]",
+        ["return an array"],
+        "return np.array([x, a[0]]).sum() * x",
+    ),
+    "an item that is looked for in a list": (
+        "b = [x]\nreturn x if x in b else 2 * x",
+        ["np.array(items)"],
+        "b = np.array([x, a[0]])\nreturn x if np.any(b == x) else 2 * x",
+    ),
+    "an item that is inserted": (
+        "b = [x]\nb.insert(0, x)\nreturn b[0]",
+        ["np.array(items)"],
+        "b = [a[0]]\nb.append(x)\nc = np.array(b)\nreturn c[::-1][0] * c[1]",
+    ),
+    "a list of lists": (
+        "b = [[x, 1.0], [2.0]]\nreturn b[0][0]",
+        ["array"],
+        "b = np.array([[x, 1.0], [2.0, a[0]]])\nreturn b[0, 0] * b[1, 1]",
+    ),
+    "one list or another": (
+        "b = [x]\nc = [a[0]]\nd = b if x > 0 else c\nd.append(x)\nreturn d[0] * len(b)",
+        ["one list or another"],
+        "b = [x]\nc = [a[0]]\nd = np.array(b) if x > 0 else np.array(c)\nreturn d[0] * len(b)",
+    ),
+    "another list in each iteration": (
+        "b = [x]\nfor i in range(3):\n    c = [a[i]]\n    b = c\nreturn b[0]",
+        ["next iteration"],
+        "b = [x]\nfor i in range(3):\n    b[0] *= a[i]\nreturn b[0]",
+    ),
+    "a list that is kept while it is made again": (
+        "s = 0.0\nold = [x]\nfor i in range(3):\n    new = [a[i]]\n    s += old[0]\n    old = new\n"
+        "return s",
+        ["next iteration"],
+        "s = 0.0\nold = x\nfor i in range(3):\n    new = a[i]\n    s += old * x\n    old = new\n"
+        "return s",
+    ),
+    "a lambda with another name": (
+        "g = lambda t: t * x\nh = g\nreturn h(x)",
+        ["level of the module"],
+        "g = lambda t: t * x\nreturn g(x)",
+    ),
+    "a lambda that is a key": (
+        "return min(a, key=lambda v: v)",
+        ["level of the module"],
+        "return min(a) * x",
+    ),
+    "two lambdas of one name": (
+        "g = lambda t: t\nif x > 0:\n    g = lambda t: t * x\nreturn g(x)",
+        ["name of its own"],
+        "g = lambda t: t\nh = lambda t: t * x\nreturn h(x) if x > 0 else g(x)",
+    ),
+    "a lambda with a named argument": (
+        "g = lambda t, k=2: t * k\nreturn g(x, k=3)",
+        ["by position"],
+        "g = lambda t, k=2: t * k\nreturn g(x, 3) * a[0]",
+    ),
 }
+# the line of the body that is shown, where it is not the first; 0 is that of the function
+LINES = {"another shape of what is not contiguous": 0}
+LINES |= dict.fromkeys([
+    "sorted in place", "transpose in place", "inner function that calls itself",
+    "inner function with a decorator", "two inner functions of one name",
+    "value of a call, or None", "part that is deleted", "loop over a list that grows",
+    "ndenumerate", "an item taken out of a list", "a list that is sorted",
+    "the norm of complex numbers", "a filled diagonal", "drawn from what is differentiated",
+    "a sum of small integers in an expression", "a loop over a small range and an array",
+    "a list that is extended by itself", "a slice of a list that is written",
+    "a call with a dict of names", "loop over indices", "an item that is looked for in a list",
+    "an item that is inserted", "another list in each iteration", "a lambda with another name",
+    "a lambda with a named argument",
+], 2)  # fmt: skip
+LINES |= dict.fromkeys([
+    "generator", "nonlocal", "inner function that is passed on",
+    "inner function with named arguments", "inner function with too few arguments",
+    "a string that a loop changes", "items of a dict", "one list or another",
+    "a list that is kept while it is made again",
+], 3)  # fmt: skip
 
 
 def written(body):
     """A function of a number and an array with some body."""
     lines = "".join(f"    {line}\n" for line in body.split("\n"))
     return f"{HEAD}{OUTSIDE}@tg.njit\ndef f(x, a):\n{lines}"
+
+
+FIRST = written("").count("\n") - 1  # the line before the body
 
 
 @pytest.mark.parametrize("name", WAYS)
@@ -337,6 +417,11 @@ def test_ways_out(name):
     with pytest.raises(tg.TransformError) as caught:
         tg.grad(f, (0, 1))(0.5, A.copy())
     message = str(caught.value)
-    for word in [*words, f'File "{f.py_func.__code__.co_filename}", line']:
+    shown = LINES.get(name, 1)
+    place = f'File "{f.py_func.__code__.co_filename}", line {FIRST + shown}, in f\n'
+    text = f"def f(x, a):\n{body}".split("\n")[shown].strip()
+    assert f"{place}    {text}" in message, message
+    for word in words:
         assert any(part in message for part in word.split("|")), message
+    assert len(message) < 1000
     check(module(written(instead)) if isinstance(instead, str) else instead, 0.5, A)
