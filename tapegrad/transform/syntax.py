@@ -9,7 +9,7 @@ import linecache
 import unicodedata
 from collections.abc import Container, Hashable, Iterator
 from types import FunctionType
-from typing import Any
+from typing import Any, TypeGuard
 
 PURE = frozenset(
     [
@@ -125,6 +125,43 @@ def unlike(name: str, others: Container[str]) -> str:
     while name in others:
         name += "_"
     return name
+
+
+def is_loop(node: ast.AST | None) -> TypeGuard[ast.For | ast.While]:
+    """Whether a node is a loop."""
+    return isinstance(node, (ast.For, ast.While))
+
+
+def binding(node: ast.AST) -> tuple[str, ast.expr] | None:
+    """Return the name that a statement assigns a value, and the value; None for other nodes."""
+    match node:
+        case ast.Assign([ast.Name(id=name), *_], value):
+            return name, value
+    return None
+
+
+def array_of(node: ast.AST) -> str:
+    """Return the name of the array that an element or a part is of, "" for other nodes."""
+    match node:
+        case ast.Subscript(ast.Name(id=array)):
+            return array
+    return ""
+
+
+def blocks_of(node: ast.stmt) -> list[list[ast.stmt]]:
+    """Return the blocks of a statement."""
+    return [getattr(node, field) for field in ("body", "orelse") if getattr(node, field, None)]
+
+
+def blocks_in(body: list[ast.stmt]) -> Iterator[list[ast.stmt]]:
+    """Yield a block and all blocks inside, each before those in it.
+
+    A block may be changed after it was yielded.
+    """
+    yield body
+    for node in body:
+        for block in blocks_of(node):
+            yield from blocks_in(block)
 
 
 def may_leave(node: ast.AST) -> bool:

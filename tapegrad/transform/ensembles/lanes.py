@@ -179,21 +179,24 @@ def _varying(body: list[ast.stmt], items: set[str]) -> set[str]:
 def _note(body: list[ast.stmt], found: set[str], is_apart: bool) -> None:
     """Add the names that a block assigns and that vary; `is_apart`: only some items reach it."""
     for node in body:
-        if isinstance(node, ast.If):
-            inside = is_apart or bool(used(node.test) & found)
-            _note(node.body, found, inside)
-            _note(node.orelse, found, inside)
-        elif isinstance(node, (ast.For, ast.While)):
-            if is_apart or used(node.iter if isinstance(node, ast.For) else node.test) & found:
-                raise NoLanesError("a loop that differs between the items")
-            _note(node.body, found, is_apart=False)
-        elif isinstance(node, ast.Assign) and not _is_store(node):
-            if is_apart or used(node.value) & found:
-                found.update(assigned([node]))
-        elif isinstance(node, ast.Expr):
-            raise NoLanesError("an effect")
-        elif (is_apart or used(node) & found) and not isinstance(node, ast.Pass):
-            raise NoLanesError("a jump or a store that differs between the items")
+        match node:
+            case ast.If(test, then, orelse):
+                inside = is_apart or bool(used(test) & found)
+                _note(then, found, inside)
+                _note(orelse, found, inside)
+            case ast.For(_, over, inner) | ast.While(over, inner):
+                if is_apart or used(over) & found:
+                    raise NoLanesError("a loop that differs between the items")
+                _note(inner, found, is_apart=False)
+            case ast.Assign(_, value) if not _is_store(node):
+                if is_apart or used(value) & found:
+                    found.update(assigned([node]))
+            case ast.Expr():
+                raise NoLanesError("an effect")
+            case ast.Pass():
+                pass
+            case _ if is_apart or used(node) & found:
+                raise NoLanesError("a jump or a store that differs between the items")
 
 
 def _check_calls(tree: ast.FunctionDef) -> None:

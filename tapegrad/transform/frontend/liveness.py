@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterable
 
 from tapegrad.transform.syntax import subtree
@@ -16,6 +17,16 @@ def assigned(nodes: Iterable[ast.AST]) -> list[str]:
             if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
                 found[part.id] = None
     return list(found)
+
+
+def times_assigned(nodes: Iterable[ast.AST]) -> Counter[str]:
+    """Return in how many places statements assign each name."""
+    return Counter(
+        part.id
+        for node in nodes
+        for part in subtree(node)
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
+    )
 
 
 def used(node: ast.AST) -> set[str]:

@@ -29,7 +29,7 @@ from tapegrad.transform.independence.uses import (
 )
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.nodes import integer
-from tapegrad.transform.syntax import callee_of, subtree, text_of
+from tapegrad.transform.syntax import binding, callee_of, subtree, text_of
 
 MOST_NEIGHBOURS = 8  # the largest distance of neighbours for which there are no copies
 
@@ -104,9 +104,7 @@ def plan_of(
 ) -> Plan:
     """Return the plan of a loop of a function; raise UnprovedError if there is none."""
     facts = around.facts
-    assert isinstance(loop.target, ast.Name)
-    assert isinstance(loop.iter, ast.Call)
-    plan = Plan(loop, loop.target.id, range_of(loop.iter))
+    plan = Plan(loop, text_of(loop.target), range_of(loop.iter))
     uses = Uses(facts, effects_of)
     uses.block(loop.body)
     plan.uses_tape = uses.uses_tape
@@ -119,9 +117,10 @@ def plan_of(
     return plan
 
 
-def range_of(call: ast.Call) -> tuple[ast.expr, ast.expr, ast.expr]:
+def range_of(over: ast.expr) -> tuple[ast.expr, ast.expr, ast.expr]:
     """Return the start, the end and the step of a range."""
-    start, stop, *step = call.args if len(call.args) > 1 else [ast.Constant(0), *call.args]
+    assert isinstance(over, ast.Call)
+    start, stop, *step = over.args if len(over.args) > 1 else [ast.Constant(0), *over.args]
     return start, stop, step[0] if step else ast.Constant(1)
 
 
@@ -150,12 +149,8 @@ def _root(name: str) -> str:
 
 def parts_of_tape(function: ast.FunctionDef) -> set[str]:
     """Return the names of parts of the tape, each with places for all iterations of a loop."""
-    return {
-        name
-        for node in subtree(function)
-        if isinstance(node, ast.Assign) and callee_of(node.value) == "runtime.row"
-        for name in assigned([node])
-    }
+    bindings = filter(None, map(binding, subtree(function)))
+    return {name for name, value in bindings if callee_of(value) == "runtime.row"}
 
 
 def _plan_arrays(plan: Plan, arrays: dict[str, list[Access]], facts: Facts, rows: set[str]) -> None:
@@ -213,13 +208,12 @@ def _has_place_for_each(plan: Plan, accesses: list[Access]) -> bool:
 
 def index_of(loop: ast.For) -> str:
     """Return the name of the index of the user's loop."""
-    assert isinstance(loop.target, ast.Name)
-    if loop.target.id != "turn":
-        return loop.target.id
-    first = loop.body[0]  # of a loop backwards with another step than -1
-    assert isinstance(first, ast.Assign)
-    assert isinstance(first.targets[0], ast.Name)
-    return first.targets[0].id
+    target = text_of(loop.target)
+    if target != "turn":
+        return target
+    first = binding(loop.body[0])  # of a loop backwards with another step than -1
+    assert first is not None
+    return first[0]
 
 
 def _own_offsets(plan: Plan, accesses: list[Access]) -> set[int] | None:
@@ -230,11 +224,8 @@ def _own_offsets(plan: Plan, accesses: list[Access]) -> set[int] | None:
     common: dict[int, set[int]] | None = None
     known = known_offsets(plan.loop)
     for access in accesses:
-        axes = {}
-        for axis, part in enumerate(access.index):
-            found = offset_of(part, known)
-            if found is not None:
-                axes[axis] = found
+        found = {axis: offset_of(part, known) for axis, part in enumerate(access.index)}
+        axes = {axis: distance for axis, distance in found.items() if distance is not None}
         if common is None:
             common = {axis: {distance} for axis, distance in axes.items()}
         else:
@@ -261,11 +252,11 @@ def are_not_negative(plan: Plan, distance: int) -> bool:
     """Whether all indices plus a distance are known to be not negative."""
     start, stop, step = plan.bounds
     if plan.target == "turn":
-        first = plan.loop.body[0]
-        assert isinstance(first, ast.Assign)
-        assert isinstance(first.value, ast.BinOp)
-        assert isinstance(first.value.right, ast.BinOp)
-        start, step = first.value.left, first.value.right.right
+        match plan.loop.body[0]:
+            case ast.Assign(value=ast.BinOp(start, _, ast.BinOp(_, _, step))):
+                pass
+            case first:
+                raise AssertionError(text_of(first))
     low, high, length = integer(start), integer(stop), integer(step)
     if length is None:
         return False
@@ -275,16 +266,15 @@ def are_not_negative(plan: Plan, distance: int) -> bool:
 
 def offset_of(node: ast.expr, known: dict[str, int]) -> int | None:
     """Return the constant of an index plus a constant."""
-    if isinstance(node, ast.Name):
-        return known.get(node.id)
-    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
-        left, right = node.left, node.right
-        if isinstance(left, ast.Constant) and isinstance(node.op, ast.Add):
-            left, right = right, left
-        if isinstance(left, ast.Name) and isinstance(right, ast.Constant):
-            if left.id in known and isinstance(right.value, int):
-                sign = 1 if isinstance(node.op, ast.Add) else -1
-                return known[left.id] + sign * right.value
+    match node:
+        case ast.Name(id=name):
+            return known.get(name)
+        case ast.BinOp(ast.Name(id=name), ast.Add(), ast.Constant(int(distance))) if name in known:
+            return known[name] + distance
+        case ast.BinOp(ast.Constant(int(distance)), ast.Add(), ast.Name(id=name)) if name in known:
+            return known[name] + distance
+        case ast.BinOp(ast.Name(id=name), ast.Sub(), ast.Constant(int(distance))) if name in known:
+            return known[name] - distance
     return None
 
 

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from tapegrad.transform.frontend.liveness import assigned, used
-from tapegrad.transform.syntax import paired, subtree
+from tapegrad.transform.syntax import blocks_of, is_loop, paired, subtree
 
 
 def carried(loop: ast.For) -> set[str]:
@@ -34,10 +34,7 @@ def _note_needed(body: list[ast.stmt], given: set[str], sides: Sides, found: set
     for node in body:
         if isinstance(node, ast.If):
             found |= used(node.test) - given
-            test, is_positive = node.test, True
-            if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-                test, is_positive = test.operand, False
-            key = test.id if isinstance(test, ast.Name) else ""
+            key, is_positive = _tested(node.test)
             after = []
             for block, side in ((node.body, is_positive), (node.orelse, not is_positive)):
                 before = given | sides.get((key, side), set())
@@ -47,15 +44,13 @@ def _note_needed(body: list[ast.stmt], given: set[str], sides: Sides, found: set
             given = after[0] & after[1]
             made = set(assigned([node]))
             sides = {place: names for place, names in sides.items() if place[0] not in made}
-        elif isinstance(node, (ast.For, ast.While)):
+        elif is_loop(node):
             made = set(assigned([node]))
             sides = {place: names for place, names in sides.items() if place[0] not in made}
             inner = set(given)
+            found |= used(node.iter if isinstance(node, ast.For) else node.test) - given
             if isinstance(node, ast.For):
-                found |= used(node.iter) - given
-                inner |= set(assigned([ast.Assign([node.target], node.iter)]))
-            else:
-                found |= used(node.test) - given
+                inner |= set(assigned([node.target]))
             _note_needed(node.body, inner, sides, found)
         else:
             read = used(node)
@@ -68,9 +63,14 @@ def _note_needed(body: list[ast.stmt], given: set[str], sides: Sides, found: set
     return given
 
 
-def blocks_of(node: ast.stmt) -> list[list[ast.stmt]]:
-    """Return the blocks of a statement."""
-    return [getattr(node, field) for field in ("body", "orelse") if getattr(node, field, None)]
+def _tested(test: ast.expr) -> tuple[str, bool]:
+    """Return the name that a condition depends on, "" for none, and whether it is not negated."""
+    match test:
+        case ast.UnaryOp(ast.Not(), ast.Name(id=name)):
+            return name, False
+        case ast.Name(id=name):
+            return name, True
+    return "", True
 
 
 def is_sum(body: list[ast.stmt], name: str, others: set[str]) -> bool:
@@ -105,44 +105,42 @@ def pairs(node: ast.Assign) -> Iterator[tuple[str, ast.expr]]:
 
 def _extended(value: ast.expr, sums: set[str]) -> bool:
     """Whether a value is a partial sum, possibly plus or minus something else."""
-    if isinstance(value, ast.Name):
-        return value.id in sums
-    if not isinstance(value, ast.BinOp) or not isinstance(value.op, (ast.Add, ast.Sub)):
-        return False
-    left, right = value.left, value.right
-    if isinstance(left, ast.Name) and left.id in sums:
-        return not used(right) & sums
-    is_sum_on_the_right = isinstance(right, ast.Name) and right.id in sums
-    return isinstance(value.op, ast.Add) and is_sum_on_the_right and not used(left) & sums
+    match value:
+        case ast.Name(id=name):
+            return name in sums
+        case ast.BinOp(ast.Name(id=name), ast.Add() | ast.Sub(), other) if name in sums:
+            return not used(other) & sums
+        case ast.BinOp(other, ast.Add(), ast.Name(id=name)) if name in sums:
+            return not used(other) & sums
+    return False
 
 
 def _only_adds(body: list[ast.stmt], sums: set[str]) -> bool:
     """Whether all uses of partial sums yield partial sums, and nothing else is assigned to them."""
-    for node in body:
-        if isinstance(node, ast.Assign):
-            for target, value in paired(node.targets[0], node.value):
-                touched = used(target) | used(value) | set(assigned([ast.Assign([target], value)]))
-                if isinstance(target, ast.Name) and target.id in sums:
-                    if not _extended(value, sums):
-                        return False
-                elif touched & sums:
-                    return False
-        elif isinstance(node, ast.AugAssign):
-            if used(node.value) & sums:
-                return False
-            if isinstance(node.target, ast.Name) and node.target.id in sums:
-                if not isinstance(node.op, (ast.Add, ast.Sub)):
-                    return False
-            elif used(node.target) & sums:
-                return False
-        elif isinstance(node, (ast.If, ast.While)):
-            if used(node.test) & sums:
-                return False
-        elif isinstance(node, ast.For):
-            if (used(node.iter) | set(assigned([ast.Assign([node.target], node.iter)]))) & sums:
-                return False
-        elif used(node) & sums:
-            return False
-        if not all(_only_adds(block, sums) for block in blocks_of(node)):
-            return False
-    return True
+    return all(
+        _keeps(node, sums) and all(_only_adds(block, sums) for block in blocks_of(node))
+        for node in body
+    )
+
+
+def _keeps(node: ast.stmt, sums: set[str]) -> bool:
+    """Whether a statement, apart from its blocks, leaves partial sums what they are."""
+    match node:
+        case ast.Assign([target, *_], value):
+            return all(_assigns_sum(*pair, sums) for pair in paired(target, value))
+        case ast.AugAssign(ast.Name(id=name), op, value) if name in sums:
+            return isinstance(op, (ast.Add, ast.Sub)) and not used(value) & sums
+        case ast.If(test) | ast.While(test):
+            touched = used(test)
+        case ast.For(target, over):
+            touched = used(over) | set(assigned([target]))
+        case _:
+            touched = used(node)
+    return not touched & sums
+
+
+def _assigns_sum(target: ast.expr, value: ast.expr, sums: set[str]) -> bool:
+    """Whether an assignment has a partial sum on both sides, or on neither."""
+    if isinstance(target, ast.Name) and target.id in sums:
+        return _extended(value, sums)
+    return not {*used(target), *used(value), *assigned([target, value])} & sums

@@ -7,8 +7,9 @@ arrays may share elements: parallel code tests that before it runs.
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -21,14 +22,22 @@ from tapegrad.transform.kinds import is_array
 from tapegrad.transform.printer import PARALLEL
 from tapegrad.transform.rules.array_specs import FUNCTIONS
 from tapegrad.transform.rules.effects import EFFECTS, Effect
-from tapegrad.transform.syntax import PURE, leaves, text_of
+from tapegrad.transform.syntax import PURE, array_of, leaves, text_of
 
 READ, ADD, STORE = "read", "add", "store"
 VIEWS = facts.VIEWS | {"owned_row", "row"}  # of arrays, and of the tape
-# functions of NumPy that only read their arguments, besides its ufuncs: those that have a rule
-READING = facts.OF_SHAPES - {"empty", "ones", "zeros"} | FUNCTIONS.keys() - VIEWS
-READING |= {"all", "any", "argmax", "argmin", "argsort", "searchsorted", "where"}
 TAPE = frozenset(["tape", "top"])
+
+
+@functools.cache
+def reading() -> frozenset[str]:
+    """Return the functions of NumPy that only read their arguments, besides its ufuncs.
+
+    Those that have a rule are among them, which are known when all rules are imported.
+    """
+    others = ("all", "any", "argmax", "argmin", "argsort", "searchsorted", "where")
+    of_shapes = facts.OF_SHAPES - {"empty", "ones", "zeros"}
+    return of_shapes.union(FUNCTIONS.keys() - VIEWS, others)
 
 
 def effect_of(function: str) -> Effect | None:
@@ -88,23 +97,26 @@ class Uses:
             self.statement(node)
 
     def statement(self, node: ast.stmt) -> None:
-        if isinstance(node, ast.Assign):
-            self._assign(node)
-        elif isinstance(node, ast.AugAssign):
-            self._add(node)
-        elif isinstance(node, ast.Expr):
-            self.expression(node.value)
-        elif isinstance(node, (ast.If, ast.While)):
-            self.expression(node.test)
-            self.block(node.body)
-            self.block(node.orelse)
-        elif isinstance(node, ast.For):
-            self.expression(node.iter)
-            self.block(node.body)
-        elif isinstance(node, ast.Return):
-            raise UnprovedError("it is left by a return")
-        elif not isinstance(node, (ast.Pass, ast.Break, ast.Continue, ast.Raise)):
-            raise UnprovedError(f"of `{text_of(node)}`")
+        match node:
+            case ast.Assign():
+                self._assign(node)
+            case ast.AugAssign():
+                self._add(node)
+            case ast.Expr(value):
+                self.expression(value)
+            case ast.If(test, body, orelse) | ast.While(test, body, orelse):
+                self.expression(test)
+                self.block(body)
+                self.block(orelse)
+            case ast.For(_, over, body):
+                self.expression(over)
+                self.block(body)
+            case ast.Return():
+                raise UnprovedError("it is left by a return")
+            case ast.Pass() | ast.Break() | ast.Continue() | ast.Raise():
+                pass
+            case _:
+                raise UnprovedError(f"of `{text_of(node)}`")
 
     # -- assignments --------------------------------------------------------------------------
 
@@ -113,12 +125,13 @@ class Uses:
         target = node.targets[0]
         made = dict(pairs(node))
         for part in leaves(target):
-            if isinstance(part, ast.Subscript):
-                self._store(part, STORE)
-            elif isinstance(part, ast.Name):
-                self._bind(part.id, made.get(part.id, node.value))
-            else:
-                raise UnprovedError(f"of `{text_of(node)}`")
+            match part:
+                case ast.Subscript():
+                    self._store(part, STORE)
+                case ast.Name(id=name):
+                    self._bind(name, made.get(name, node.value))
+                case _:
+                    raise UnprovedError(f"of `{text_of(node)}`")
 
     def _bind(self, name: str, value: ast.expr) -> None:
         """Note what array a local name is a view of."""
@@ -146,27 +159,26 @@ class Uses:
 
     def _add(self, node: ast.AugAssign) -> None:
         self.expression(node.value)
-        target = node.target
+        target, kind = node.target, ADD if isinstance(node.op, (ast.Add, ast.Sub)) else STORE
         if isinstance(target, ast.Subscript):
-            is_sum = isinstance(node.op, (ast.Add, ast.Sub))
-            self._store(target, ADD if is_sum else STORE)
+            self._store(target, kind)
         elif isinstance(target, ast.Name) and not self.facts.is_number(target.id):
             if target.id in TAPE:
                 self.uses_tape = True
             elif is_array(self.facts.kind(target.id)):
-                is_sum = isinstance(node.op, (ast.Add, ast.Sub))
-                self._note(self._of(target.id), ADD if is_sum else STORE)
+                self._note(self._of(target.id), kind)
             elif target.id not in self._fresh or target.id in self._unknown:
                 raise UnprovedError(f"of `{text_of(node)}`")
 
     def _store(self, target: ast.Subscript, kind: str) -> None:
         self.expression(target.slice)
-        if not isinstance(target.value, ast.Name):
+        array = array_of(target)
+        if not array:
             raise UnprovedError(f"of `{text_of(target)}`")
-        if target.value.id == "tape":
+        if array == "tape":
             self.uses_tape = True
             return
-        self._note(_within(self._of(target.value.id), target.slice), kind)
+        self._note(_within(self._of(array), target.slice), kind)
 
     def _of(self, name: str) -> Access | None:
         """Return the array that a name is a view of, None for a local array."""
@@ -190,25 +202,26 @@ class Uses:
 
     def expression(self, node: ast.AST) -> None:
         """Collect what an expression reads, and what its calls do."""
-        if isinstance(node, ast.Name):
-            if node.id in TAPE:
+        match node:
+            case ast.Name(id=name) if name in TAPE:
                 self.uses_tape = True
-            elif not self.facts.is_number(node.id) and node.id not in self._fresh | self._unknown:
-                self._note(self._of(node.id), READ)
-        elif isinstance(node, ast.Subscript):
-            self.expression(node.slice)
-            if isinstance(node.value, ast.Name) and node.value.id != "tape":
-                self._note(_within(self._of(node.value.id), node.slice), READ)
-            else:
-                self.expression(node.value)
-        elif isinstance(node, ast.Attribute):
-            if node.attr not in SHAPE_ATTRIBUTES:
-                self.expression(node.value)
-        elif isinstance(node, ast.Call):
-            self._call(node)
-        else:
-            for part in ast.iter_child_nodes(node):
-                self.expression(part)
+            case ast.Name(id=name):
+                if not self.facts.is_number(name) and name not in self._fresh | self._unknown:
+                    self._note(self._of(name), READ)
+            case ast.Subscript(ast.Name(id=array), index) if array != "tape":
+                self.expression(index)
+                self._note(_within(self._of(array), index), READ)
+            case ast.Subscript(whole, index):
+                self.expression(index)
+                self.expression(whole)
+            case ast.Attribute(whole, attribute):
+                if attribute not in SHAPE_ATTRIBUTES:
+                    self.expression(whole)
+            case ast.Call():
+                self._call(node)
+            case _:
+                for part in ast.iter_child_nodes(node):
+                    self.expression(part)
 
     def _call(self, node: ast.Call) -> None:
         arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
@@ -221,7 +234,7 @@ class Uses:
             function = getattr(np, name, None)
             is_ufunc = isinstance(function, np.ufunc) and len(node.args) <= function.nin
             count = facts.output(name)
-            reads = name in READING and (count is None or len(node.args) <= count)
+            reads = name in reading() and (count is None or len(node.args) <= count)
             reads |= is_ufunc or module in ("math", "cmath")
             reads |= name in VIEWS or all(map(self._is_number, arguments))
             reads |= module == "np.linalg" or (name in ("dot", "vdot") and len(arguments) == 2)
@@ -260,9 +273,7 @@ class Uses:
             view = self._view(argument)
             if view is not None:
                 self._note(view, effect)
-            elif not (
-                isinstance(argument, ast.Name) and argument.id in self._fresh - self._unknown
-            ):
+            elif text_of(argument) not in self._fresh - self._unknown:
                 raise UnprovedError(f"of the call of `{text}`, which writes to an argument")
 
     def _is_number(self, node: ast.expr) -> bool:
@@ -271,53 +282,42 @@ class Uses:
 
     def _view(self, node: ast.expr) -> Access | None:
         """Return the elements of an array from outside that an expression may be a view of."""
-        if isinstance(node, ast.Name):
-            if self.facts.is_number(node.id) or node.id in TAPE:
-                return None
-            return self._of(node.id)
-        if isinstance(node, ast.Subscript):
-            base = self._view(node.value)
-            return None if base is None else _within(base, node.slice)
-        if isinstance(node, ast.Attribute):
-            base = None if node.attr in SHAPE_ATTRIBUTES else self._view(node.value)
-            return None if base is None else _some(base)
-        if isinstance(node, ast.Call):
-            name = text_of(node.func).rpartition(".")[2]
-            if name not in VIEWS:
-                return None
-            inside = node.args[0] if node.args and _is_module(node.func) else node.func
-            base = self._view(inside.value if isinstance(inside, ast.Attribute) else inside)
-            return None if base is None else _some(base)
-        if isinstance(node, (ast.Tuple, ast.List, ast.IfExp)):
-            for part in ast.iter_child_nodes(node):
-                if isinstance(part, ast.expr) and self._view(part) is not None:
-                    raise UnprovedError(f"of `{text_of(node)}`")
+        match node:
+            case ast.Name(id=name):
+                return None if self.facts.is_number(name) or name in TAPE else self._of(name)
+            case ast.Subscript(whole, index):
+                return _within(self._view(whole), index)
+            case ast.Attribute(whole, attribute):
+                return None if attribute in SHAPE_ATTRIBUTES else _some(self._view(whole))
+            case ast.Call(function, arguments):
+                module, _, name = text_of(function).rpartition(".")
+                if name not in VIEWS:
+                    return None
+                inside = arguments[0] if arguments and module in ("np", "arrays") else function
+                whole = inside.value if isinstance(inside, ast.Attribute) else inside
+                return _some(self._view(whole))
+            case ast.Tuple() | ast.List() | ast.IfExp():
+                for part in ast.iter_child_nodes(node):
+                    if isinstance(part, ast.expr) and self._view(part) is not None:
+                        raise UnprovedError(f"of `{text_of(node)}`")
         return None
-
-
-def _is_module(node: ast.expr) -> bool:
-    return (
-        isinstance(node, ast.Attribute)
-        and isinstance(node.value, ast.Name)
-        and (node.value.id in ("np", "arrays"))
-    )
 
 
 def _within(access: Access | None, index: ast.expr) -> Access | None:
     """Return the elements that an index selects of those of an access."""
     if access is None or any(isinstance(part, ast.Slice) for part in access.index):
         return access  # these are some of them
-    parts = tuple(index.elts) if isinstance(index, ast.Tuple) else (index,)
+    parts = leaves(index)
     for place, part in enumerate(parts):
         if isinstance(part, ast.Constant) and part.value in (None, ...):
-            parts = (*parts[:place], ast.Slice())
+            parts[place:] = [ast.Slice()]
             break
     return Access(access.array, access.kind, (*access.index, *parts))
 
 
-def _some(access: Access) -> Access:
+def _some(access: Access | None) -> Access | None:
     """Return elements of an access whose indices are not known."""
-    return Access(access.array, access.kind, (*access.index, ast.Slice()))
+    return None if access is None else replace(access, index=(*access.index, ast.Slice()))
 
 
 def effects_of_function(

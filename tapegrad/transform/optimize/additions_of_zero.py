@@ -13,6 +13,7 @@ from collections.abc import Collection
 
 from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.optimize.function import Function
+from tapegrad.transform.syntax import is_loop
 
 
 def leave_out_zeros(function: Function) -> bool:
@@ -53,7 +54,7 @@ class _Additions:
                         then = then - set(assigned([added]))
                     self.found = self.is_faster = True
                 zeros = then & orelse
-            elif isinstance(node, (ast.For, ast.While)):
+            elif is_loop(node):
                 zeros = zeros - set(assigned([node]))
                 if id(node) not in self.replaced:
                     self.loops += 1
@@ -74,18 +75,18 @@ class _Additions:
 
 def _added_to(node: ast.stmt) -> str:
     """Return the number that a statement adds something else to, "" for other statements."""
-    if not isinstance(node, ast.AugAssign) or not isinstance(node.op, (ast.Add, ast.Sub)):
-        return ""
-    if not isinstance(node.target, ast.Name) or node.target.id in used(node.value):
-        return ""
-    return node.target.id
+    match node:
+        case ast.AugAssign(ast.Name(id=name), ast.Add() | ast.Sub(), value):
+            return "" if name in used(value) else name
+    return ""
 
 
 def _adds(node: ast.stmt, names: set[str]) -> bool:
     """Whether a statement adds one of some numbers to an element or another number."""
-    if not isinstance(node, ast.AugAssign) or not isinstance(node.op, (ast.Add, ast.Sub)):
-        return False
-    return isinstance(node.value, ast.Name) and node.value.id in names - used(node.target)
+    match node:
+        case ast.AugAssign(target, ast.Add() | ast.Sub(), ast.Name(id=name)):
+            return name in names - used(target)
+    return False
 
 
 def _assignment(node: ast.AugAssign) -> ast.Assign:

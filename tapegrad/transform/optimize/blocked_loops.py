@@ -9,14 +9,13 @@ from typing import Any
 from tapegrad.transform.frontend.liveness import assigned
 from tapegrad.transform.generated import copy_with
 from tapegrad.transform.independence.plan import Surroundings, index_of, plan_of
-from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.independence.uses import Effects, UnprovedError
 from tapegrad.transform.optimize import sizes
 from tapegrad.transform.optimize.function import BlockedLoop, Function
 from tapegrad.transform.optimize.iteration import Iteration
 from tapegrad.transform.optimize.loop_code import LoopCode
 from tapegrad.transform.optimize.sharing import Sharing
-from tapegrad.transform.syntax import callee_of, subtree
+from tapegrad.transform.syntax import blocks_of, callee_of, is_loop, subtree
 from tapegrad.transform.trees import quoted_block
 
 
@@ -90,13 +89,10 @@ def _inner_loops(
 ) -> Iterator[tuple[ast.For, tuple[ast.stmt, ...]]]:
     """Yield the loops that have no loop inside, with those around them."""
     for node in body:
-        is_loop = isinstance(node, (ast.For, ast.While))
-        around = (*outer, node) if is_loop else outer
+        around = (*outer, node) if is_loop(node) else outer
         for block in blocks_of(node):
             yield from _inner_loops(block, around)
-        if isinstance(node, ast.For) and not any(
-            isinstance(part, (ast.For, ast.While)) for part in subtree(node) if part is not node
-        ):
+        if isinstance(node, ast.For) and sum(map(is_loop, subtree(node))) == 1:
             if isinstance(node.target, ast.Name) and _is_range(node.iter):
                 yield node, outer
 

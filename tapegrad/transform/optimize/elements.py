@@ -17,7 +17,7 @@ from tapegrad.transform.kinds import is_array
 from tapegrad.transform.nodes import element_of
 from tapegrad.transform.optimize import sizes
 from tapegrad.transform.optimize.indices import Indices, Position
-from tapegrad.transform.syntax import key_of, leaves, subtree, text_of
+from tapegrad.transform.syntax import array_of, key_of, leaves, subtree, text_of
 from tapegrad.transform.trees import quoted
 
 Key = tuple[str, Hashable]  # an array and the key of an index
@@ -146,12 +146,7 @@ class Elements:
 
     def at(self, node: ast.Subscript) -> Element:
         """Return the element that an expression means."""
-        assert isinstance(node.value, ast.Name)
-        return self.found[node.value.id, key_of(node.slice)]
-
-    def is_element(self, node: ast.AST) -> bool:
-        """Whether an expression is an element of an array."""
-        return isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name)
+        return self.found[array_of(node), key_of(node.slice)]
 
     def kind(self, array: str) -> Any:
         """Return the type of an array."""
@@ -161,52 +156,50 @@ class Elements:
 
     def _collect(self, body: list[ast.stmt], is_certain: bool) -> None:
         for node in body:
-            if isinstance(node, ast.If):
-                self._read(node.test, is_certain)
-                self._collect(node.body, False)
-                self._collect(node.orelse, False)
-            elif isinstance(node, ast.Assign):
-                self._read(node.value, is_certain)
-                target = node.targets[0]
-                if self.is_element(target):
-                    self._note(target, STORE, is_certain)
-                elif not isinstance(target, ast.Name) and not gives_several(node):
-                    raise UnprovedError(f"of `{text_of(node)}`")
-            elif isinstance(node, ast.AugAssign):
-                self._read(node.value, is_certain)
-                if self.is_element(node.target):
-                    if not isinstance(node.op, (ast.Add, ast.Sub)):
+            match node:
+                case ast.If(test, then, orelse):
+                    self._read(test, is_certain)
+                    self._collect(then, False)
+                    self._collect(orelse, False)
+                case ast.Assign([ast.Subscript(ast.Name(id=array), index), *_], value):
+                    self._read(value, is_certain)
+                    self._read(index, is_certain)
+                    self._note(array, index, STORE, is_certain)
+                case ast.AugAssign(ast.Subscript(ast.Name(id=array), index), op, value):
+                    self._read(value, is_certain)
+                    if not isinstance(op, (ast.Add, ast.Sub)):
                         raise UnprovedError(f"of `{text_of(node)}`")
-                    self._note(node.target, ADD, is_certain)
-                elif not isinstance(node.target, ast.Name):
+                    self._read(index, is_certain)
+                    self._note(array, index, ADD, is_certain)
+                case ast.AugAssign(ast.Name(), _, value) | ast.Assign([ast.Name(), *_], value):
+                    self._read(value, is_certain)
+                case ast.Assign(_, value) if gives_several(node):
+                    self._read(value, is_certain)
+                case ast.Raise() | ast.Pass():
+                    pass
+                case _:
                     raise UnprovedError(f"of `{text_of(node)}`")
-            elif not isinstance(node, (ast.Raise, ast.Pass)):
-                raise UnprovedError(f"of `{text_of(node)}`")
 
     def _read(self, node: ast.AST, is_certain: bool) -> None:
-        if isinstance(node, (ast.IfExp, ast.BoolOp)):
-            parts = [node.test] if isinstance(node, ast.IfExp) else node.values[:1]
-            for part in ast.iter_child_nodes(node):
-                self._read(part, is_certain and part in parts)
-            return
-        for part in ast.iter_child_nodes(node):
-            self._read(part, is_certain)
-        if self.is_element(node):
-            self._note(node, READ, is_certain)
+        match node:
+            case ast.IfExp(first) | ast.BoolOp(_, [first, *_]):
+                for part in ast.iter_child_nodes(node):
+                    self._read(part, is_certain and part is first)
+            case _:
+                for part in ast.iter_child_nodes(node):
+                    self._read(part, is_certain)
+                if isinstance(node, ast.Subscript) and (array := array_of(node)):
+                    self._note(array, node.slice, READ, is_certain)
 
-    def _note(self, node: ast.AST, kind: str, is_certain: bool) -> None:
-        assert isinstance(node, ast.Subscript)
-        assert isinstance(node.value, ast.Name)
-        if kind != READ:
-            self._read(node.slice, is_certain)
-        key = node.value.id, key_of(node.slice)
+    def _note(self, array: str, index: ast.expr, kind: str, is_certain: bool) -> None:
+        key = array, key_of(index)
         if key not in self.found:
-            self.found[key] = self._element(node.value.id, node.slice)
+            self.found[key] = self._element(array, index)
         self.found[key].note(kind, is_certain)
 
     def _element(self, array: str, node: ast.expr) -> Element:
         kind = self.kind(array)
-        index = list(node.elts) if isinstance(node, ast.Tuple) else [node]
+        index = leaves(node)
         if not is_array(kind) or kind.ndim != len(index) or not index:
             raise UnprovedError(f"of `{array}[{text_of(node)}]`")
         if any(
@@ -241,21 +234,22 @@ class Elements:
 def may_raise_error(node: ast.stmt, divisions_raise: bool) -> bool:
     """Whether a statement may raise an error."""
     for part in subtree(node):
-        if isinstance(part, ast.Raise):
-            return True
-        if divisions_raise and isinstance(part, (ast.BinOp, ast.AugAssign)):
-            divisor = part.right if isinstance(part, ast.BinOp) else part.value
-            is_safe = isinstance(divisor, ast.Constant) and bool(divisor.value)
-            if isinstance(part.op, (ast.Div, ast.FloorDiv, ast.Mod)) and not is_safe:
+        match part:
+            case ast.Raise():
                 return True
+            case ast.BinOp(_, op, divisor) | ast.AugAssign(_, op, divisor) if divisions_raise:
+                is_safe = isinstance(divisor, ast.Constant) and bool(divisor.value)
+                if isinstance(op, (ast.Div, ast.FloorDiv, ast.Mod)) and not is_safe:
+                    return True
     return False
 
 
 def gives_several(node: ast.Assign) -> bool:
     """Whether a statement gives the results of a call to several names."""
-    target = node.targets[0]
-    is_several = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Call)
-    return is_several and all(isinstance(part, ast.Name) for part in leaves(target))
+    match node:
+        case ast.Assign([ast.Tuple() as target, *_], ast.Call()):
+            return all(isinstance(part, ast.Name) for part in leaves(target))
+    return False
 
 
 def _is_place(node: ast.expr) -> bool:

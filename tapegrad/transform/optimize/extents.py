@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 
+from tapegrad.transform.frontend.liveness import times_assigned
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.nodes import integer, is_number
-from tapegrad.transform.syntax import callee_of, key_of, subtree, text_of
+from tapegrad.transform.syntax import binding, callee_of, key_of, leaves, subtree, text_of
 from tapegrad.transform.trees import quoted
 
 _Extent = tuple[str, int]  # an array, and one of its axes
@@ -33,8 +33,7 @@ class Extents:
 
     def __init__(self, tree: ast.FunctionDef, facts: Facts) -> None:
         self.facts = facts
-        names = [n for n in subtree(tree) if isinstance(n, ast.Name)]
-        count = Counter(n.id for n in names if isinstance(n.ctx, ast.Store))
+        count = times_assigned([tree])
         self.once = {n for n in count if count[n] == 1}
         given = {parameter.arg for parameter in tree.args.args}
         self._fixed = (self.once - given) | (given - count.keys())  # they have one value
@@ -42,12 +41,8 @@ class Extents:
 
     def _named(self, tree: ast.FunctionDef) -> Iterator[tuple[str, _Extent]]:
         """Yield names that are extents of arrays, and what they are."""
-        values: dict[str, ast.expr] = {}
-        for node in subtree(tree):
-            target = node.targets[0] if isinstance(node, ast.Assign) else None
-            if isinstance(node, ast.Assign) and isinstance(target, ast.Name):
-                if target.id in self._fixed:
-                    values[target.id] = node.value
+        bindings = filter(None, map(binding, subtree(tree)))
+        values = {name: value for name, value in bindings if name in self._fixed}
 
         def named(node: ast.expr) -> ast.expr:
             return values.get(node.id, node) if isinstance(node, ast.Name) else node
@@ -63,12 +58,10 @@ class Extents:
 
     def _of_array(self, shape: ast.expr, axis: ast.expr) -> _Extent | None:
         """Return the extent that an item of the shape of an array is."""
-        is_shape = isinstance(shape, ast.Attribute) and shape.attr == "shape"
-        array = shape.value if is_shape and isinstance(shape, ast.Attribute) else None
-        number = integer(axis)
-        if not isinstance(array, ast.Name) or array.id not in self._fixed or number is None:
-            return None
-        return (array.id, number) if number >= 0 else None
+        match shape, integer(axis):
+            case ast.Attribute(ast.Name(id=array), "shape"), int(number) if number >= 0:
+                return (array, number) if array in self._fixed else None
+        return None
 
     def known(self, extents: Sequence[ast.expr]) -> list[Hashable]:
         """Return values that are equal where extents are known to be."""
@@ -101,7 +94,7 @@ class Extents:
         (given,) = call.args
         name = text_of(call.func)
         if name == maker:
-            return given.elts if isinstance(given, ast.Tuple) else [given]
+            return leaves(given)
         if name == f"{maker}_like" and isinstance(given, ast.Name) and given.id in self._fixed:
             kind = self.facts.kind(given.id)
             if is_array(kind):

@@ -17,7 +17,7 @@ from numba.core import types
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.nodes import attribute
 from tapegrad.transform.optimize.function import Function
-from tapegrad.transform.optimize.making import is_plain_array
+from tapegrad.transform.optimize.making import is_plain_array, kind_of
 from tapegrad.transform.syntax import subtree, text_of
 from tapegrad.transform.trees import qualified_call
 
@@ -65,7 +65,7 @@ def _of_products(node: ast.Call, facts: Facts) -> ast.Call | None:
     module, _, name = text_of(node.func).rpartition(".")
     if module != "arrays" or name not in _PRODUCTS:
         return None
-    kinds = [_kind(arg, facts) for arg in node.args]
+    kinds = [kind_of(arg, facts) for arg in node.args]
     if not all(isinstance(k, types.Array) and k.dtype == types.float64 for k in kinds):
         return None
     function, order = _PRODUCTS[name]
@@ -75,7 +75,7 @@ def _of_products(node: ast.Call, facts: Facts) -> ast.Call | None:
 def _of_numpy(node: ast.Call, facts: Facts) -> ast.Call | None:
     """Return the call in place of one of NumPy or Python, None for none."""
     name, args = text_of(node.func), node.args
-    kinds = [_kind(arg, facts) for arg in args]
+    kinds = [kind_of(arg, facts) for arg in args]
     if name in _OF_INTEGERS and len(args) == 2:
         if all(_is_integer(arg, facts) for arg in args):
             return qualified_call(_OF_INTEGERS[name], *args)
@@ -94,32 +94,29 @@ def _of_numpy(node: ast.Call, facts: Facts) -> ast.Call | None:
         if all(_is_factor(kind) for kind in kinds) and (kinds[0].ndim, kinds[1].ndim) != (1, 1):
             return qualified_call(f"runtime.dot_{kinds[0].ndim}{kinds[1].ndim}", *args)
     elif isinstance(node.func, ast.Attribute) and node.func.attr == "copy" and not args:
-        if is_plain_array(_kind(node.func.value, facts)):
+        if is_plain_array(kind_of(node.func.value, facts)):
             return qualified_call("runtime.duplicate", node.func.value)
     return None
 
 
-def _kind(node: ast.expr, facts: Facts) -> Any:
-    return facts.kind(node.id) if isinstance(node, ast.Name) else None
-
-
 def _is_integer(node: ast.expr, facts: Facts) -> bool:
     """Whether an expression is an integer of 64 bits."""
-    if isinstance(node, ast.BinOp):
-        if isinstance(node.op, (ast.Add, ast.Sub, ast.Mult)):
-            return _is_integer(node.left, facts) and _is_integer(node.right, facts)
-    elif isinstance(node, ast.Constant):
-        return type(node.value) is int
-    return types.unliteral(_kind(node, facts)) == types.int64
+    match node:
+        case ast.BinOp(left, ast.Add() | ast.Sub() | ast.Mult(), right):
+            return _is_integer(left, facts) and _is_integer(right, facts)
+        case ast.Constant(value):
+            return type(value) is int
+    return types.unliteral(kind_of(node, facts)) == types.int64
 
 
 def _is_float(node: ast.expr, facts: Facts) -> bool:
     """Whether an expression is a float of 64 bits."""
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return _is_float(node.operand, facts)
-    if isinstance(node, ast.Constant):
-        return type(node.value) is float
-    return text_of(node) in ("np.inf", "np.nan") or _kind(node, facts) == types.float64
+    match node:
+        case ast.UnaryOp(ast.USub(), operand):
+            return _is_float(operand, facts)
+        case ast.Constant(value):
+            return type(value) is float
+    return text_of(node) in ("np.inf", "np.nan") or kind_of(node, facts) == types.float64
 
 
 def _is_shape(kind: Any) -> bool:

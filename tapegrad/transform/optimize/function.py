@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tapegrad.transform.frontend.liveness import live
 from tapegrad.transform.generated import Facts, Generated
-from tapegrad.transform.ir import names_in
+from tapegrad.transform.ir import names_in, take
 from tapegrad.transform.optimize.holding import Flow, Holding
 from tapegrad.transform.optimize.module import Module
 
@@ -114,15 +114,5 @@ class Function:
 
 def unused_in(tree: ast.FunctionDef) -> Callable[[str], str]:
     """Return a function that returns names which a function does not use."""
-    taken = set(names_in(tree))
-    taken |= {parameter.arg for parameter in tree.args.args}
-
-    def fresh(stem: str) -> str:
-        name, number = stem, 0
-        while name in taken:
-            number += 1
-            name = f"{stem}_{number}"
-        taken.add(name)
-        return name
-
-    return fresh
+    taken = {*names_in(tree), *(parameter.arg for parameter in tree.args.args)}
+    return functools.partial(take, taken=taken)

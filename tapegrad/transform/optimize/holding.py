@@ -12,16 +12,13 @@ import numpy as np
 from tapegrad.transform import facts
 from tapegrad.transform.facts import NEW_METHODS, SHAPE_ATTRIBUTES
 from tapegrad.transform.generated import Facts
-from tapegrad.transform.independence.uses import READING, TAPE, VIEWS
+from tapegrad.transform.independence.uses import TAPE, VIEWS, reading
 from tapegrad.transform.ir import names_in
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.syntax import PURE, leaves, subtree, text_of
 
-_NEW = READING | {"array", "dot", "empty", "full", "full_like", "ones", "vdot", "zeros"}
 _PASSING = frozenset(["enumerate", "list", "reversed", "tuple", "zip"])
 _IN_PLACE = frozenset(["fill", "sort"])
-_OPERATIONS = (ast.BinOp, ast.UnaryOp, ast.Compare)
-_GROUPS = (ast.BoolOp, ast.IfExp, ast.List, ast.Starred, ast.Tuple)
 
 
 @dataclass(frozen=True)
@@ -109,43 +106,40 @@ class Flow:
         for statement in body:
             if isinstance(statement, ast.Assign):
                 pairs = self._pairs(statement)
-                new = {
-                    n
-                    for target, value in pairs
-                    if self.holders(value) & held
-                    for n in self._names(target)
-                }
-                held -= {
-                    n.id for target, _ in pairs for n in leaves(target) if isinstance(n, ast.Name)
-                }
+                new = self._given(pairs, held)
+                held -= {text_of(part) for target, _ in pairs for part in leaves(target)}
                 held |= new
             else:
                 held |= self._within(statement, held)
         return held
 
+    def _given(self, pairs: list[tuple[ast.expr, ast.expr]], held: set[str]) -> set[str]:
+        """Return the names in targets that are given values which may hold one of some arrays."""
+        targets = [target for target, value in pairs if self.holders(value) & held]
+        return set().union(*map(self._names, targets))
+
     def _within(self, statement: ast.stmt, names: set[str]) -> set[str]:
         """Return the names that may refer to arrays after a statement with blocks."""
-        inside = [node for node in subtree(statement) if isinstance(node, (ast.Assign, ast.For))]
+        pairs: list[tuple[ast.expr, ast.expr]] = []
+        for node in subtree(statement):
+            match node:
+                case ast.Assign():
+                    pairs += self._pairs(node)
+                case ast.For(target, over):
+                    pairs.append((target, over))
         held: set[str] = set()
         found = set(names)
         while found != held:
             held = set(found)
-            for node in inside:
-                pairs = (
-                    self._pairs(node)
-                    if isinstance(node, ast.Assign)
-                    else [(node.target, node.iter)]
-                )
-                for target, value in pairs:
-                    if self.holders(value) & held:
-                        found |= self._names(target)
+            found |= self._given(pairs, held)
         return held
 
     def is_array(self, node: ast.expr) -> bool:
         """Whether an expression is known to be an array of numbers."""
-        if not isinstance(node, ast.Name):
-            return False
-        return node.id == "tape" or is_array(self.facts.kind(node.id))
+        return isinstance(node, ast.Name) and self._is_array(node.id)
+
+    def _is_array(self, name: str) -> bool:
+        return name == "tape" or is_array(self.facts.kind(name))
 
     def is_part(self, node: ast.expr) -> bool:
         """Whether an expression is known to be an array of numbers, or a part of one."""
@@ -156,21 +150,22 @@ class Flow:
     # -- statements ---------------------------------------------------------------------------
 
     def _statement(self, node: ast.stmt) -> None:
-        if isinstance(node, ast.Assign):
-            for target, value in self._pairs(node):
-                self._assign(target, self.holders(value))
-        elif isinstance(node, ast.For):
-            self._assign(node.target, self.holders(node.iter))
-        elif isinstance(node, ast.AugAssign):
-            target = node.target
-            base = target.value if isinstance(target, ast.Subscript) else target
-            is_number = isinstance(base, ast.Name) and self._is_number(base.id)
-            if not is_number and not self.is_array(base):
+        match node:
+            case ast.Assign():
+                for target, value in self._pairs(node):
+                    self._assign(target, self.holders(value))
+            case ast.For(target, over):
+                self._assign(target, self.holders(over))
+            case ast.AugAssign(ast.Name(id=name) | ast.Subscript(ast.Name(id=name))) if (
+                self._is_number(name) or self._is_array(name)
+            ):
+                pass
+            case ast.Expr() | ast.If() | ast.While() | ast.Return():
+                pass
+            case ast.Pass() | ast.Break() | ast.Raise():
+                pass
+            case _:
                 self.kept |= self._names(node)
-        elif not isinstance(
-            node, (ast.Expr, ast.If, ast.While, ast.Return, ast.Pass, ast.Break, ast.Raise)
-        ):
-            self.kept |= self._names(node)
 
     def _pairs(self, node: ast.Assign) -> list[tuple[ast.expr, ast.expr]]:
         """Return targets with the values that they are assigned."""
@@ -187,12 +182,15 @@ class Flow:
 
     def _assign(self, target: ast.expr, sources: set[str]) -> None:
         for part in leaves(target):
-            if isinstance(part, ast.Name):
-                if not self._is_number(part.id):
-                    for source in sources:
-                        self.passed.setdefault(source, set()).add(part.id)
-            elif not isinstance(part, ast.Subscript) or not self.is_array(part.value):
-                self.kept |= sources
+            match part:
+                case ast.Name(id=name):
+                    if not self._is_number(name):
+                        for source in sources:
+                            self.passed.setdefault(source, set()).add(name)
+                case ast.Subscript(array) if self.is_array(array):
+                    pass
+                case _:
+                    self.kept |= sources
 
     def _is_number(self, name: str) -> bool:
         return name in TAPE or self.facts.is_number(name)
@@ -204,23 +202,24 @@ class Flow:
 
     def holders(self, node: ast.expr) -> set[str]:
         """Return the names of arrays that a value may hold or share elements with."""
-        if isinstance(node, ast.Name):
-            return set() if self._is_number(node.id) else {node.id}
-        if isinstance(node, ast.Constant):
-            return set()
-        if isinstance(node, ast.Subscript):
-            return self.holders(node.value)
-        if isinstance(node, ast.Attribute):
-            return set() if node.attr in SHAPE_ATTRIBUTES else self.holders(node.value)
-        if isinstance(node, _GROUPS):
-            parts = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
-            return set().union(*map(self.holders, parts))
-        if isinstance(node, _OPERATIONS):
-            # of tuples and lists the result holds the parts, of arrays it is a new array
-            found = [n for n in subtree(node) if isinstance(n, (ast.Name, ast.Tuple, ast.List))]
-            return set().union(*(self.holders(n) for n in found if not self.is_array(n)))
-        if isinstance(node, ast.Call):
-            return self._result(node)
+        match node:
+            case ast.Name(id=name):
+                return set() if self._is_number(name) else {name}
+            case ast.Constant():
+                return set()
+            case ast.Subscript(whole):
+                return self.holders(whole)
+            case ast.Attribute(whole, attribute):
+                return set() if attribute in SHAPE_ATTRIBUTES else self.holders(whole)
+            case ast.BoolOp() | ast.IfExp() | ast.List() | ast.Starred() | ast.Tuple():
+                parts = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
+                return set().union(*map(self.holders, parts))
+            case ast.BinOp() | ast.UnaryOp() | ast.Compare():
+                # of tuples and lists the result holds the parts, of arrays it is a new array
+                found = [n for n in subtree(node) if isinstance(n, (ast.Name, ast.Tuple, ast.List))]
+                return set().union(*(self.holders(n) for n in found if not self.is_array(n)))
+            case ast.Call():
+                return self._result(node)
         return self._names(node)
 
     def _known(self, node: ast.Call) -> Holding | None:
@@ -237,7 +236,7 @@ class Flow:
         module, _, name = text_of(node.func).rpartition(".")
         if module in ("np", "math", "np.linalg"):
             function = getattr(np, name, None)
-            is_new = module != "np" or name in _NEW - VIEWS or isinstance(function, np.ufunc)
+            is_new = module != "np" or name in reading() - VIEWS or isinstance(function, np.ufunc)
             inputs = facts.output(name)
             if inputs is None:
                 inputs = getattr(function, "nin", len(arguments))
@@ -274,12 +273,13 @@ class Flow:
 
     def _is_plain(self, node: ast.expr) -> bool:
         """Whether an argument is known to hold nothing but numbers: a function cannot change it."""
-        if isinstance(node, (ast.Tuple, ast.List)):
-            return all(map(self._is_plain, node.elts))
-        if isinstance(node, ast.Subscript):
-            return self._is_plain(node.value)
-        if isinstance(node, ast.Name):
-            return self.is_array(node) or self._is_number(node.id)
+        match node:
+            case ast.Tuple(items) | ast.List(items):
+                return all(map(self._is_plain, items))
+            case ast.Subscript(whole):
+                return self._is_plain(whole)
+            case ast.Name(id=name):
+                return self._is_array(name) or self._is_number(name)
         return isinstance(node, ast.Constant)
 
 

@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import ast
-from collections import Counter
 from dataclasses import dataclass, replace
 
 from numba.core import types
 
-from tapegrad.transform.frontend.liveness import assigned, used
+from tapegrad.transform.frontend.liveness import assigned, times_assigned, used
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.plan import Plan, known_offsets, moved, offset_of
 from tapegrad.transform.independence.sums import assignments
 from tapegrad.transform.ir import name
 from tapegrad.transform.nodes import binary
-from tapegrad.transform.syntax import subtree
 
 
 def assigned_again(body: list[ast.stmt]) -> set[str]:
     """Return the names that statements assign in several places."""
-    times = Counter(
-        part.id
-        for node in body
-        for part in subtree(node)
-        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
-    )
-    return {name for name, count in times.items() if count > 1}
+    return {name for name, count in times_assigned(body).items() if count > 1}
 
 
 @dataclass(frozen=True)
@@ -91,10 +83,11 @@ class Indices:
             position = self._sum(value)
             if position is not None and position.number:
                 self._positions[assigned_name] = position
-            elif isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult):
-                names = [p.id for p in (value.left, value.right) if isinstance(p, ast.Name)]
-                if len(names) == 2 and names[0] == self.target and names[1] not in self.made:
-                    self._steps[assigned_name] = names[1]
+                continue
+            match value:
+                case ast.BinOp(ast.Name(id=index), ast.Mult(), ast.Name(id=step)):
+                    if index == self.target and step not in self.made:
+                        self._steps[assigned_name] = step
 
     def uses_made(self, *parts: ast.expr) -> bool:
         """Whether indices depend on the iteration."""
@@ -117,22 +110,24 @@ class Indices:
         offset = offset_of(node, self._offsets)
         if offset is not None:
             return Position(offset)
-        if isinstance(node, ast.Name):
-            return self._positions.get(node.id)
-        if not isinstance(node, ast.BinOp) or not isinstance(node.op, (ast.Add, ast.Sub)):
-            return None
-        left, right, is_sum = node.left, node.right, isinstance(node.op, ast.Add)
+        match node:
+            case ast.Name(id=variable):
+                return self._positions.get(variable)
+            case ast.BinOp(left, (ast.Add() | ast.Sub()) as op, right):
+                is_sum = isinstance(op, ast.Add)
+            case _:
+                return None
         if is_sum and not self.uses_made(left):
             left, right = right, left
         found = self._sum(left)
         if found is None or self.uses_made(right):
             return None
-        if isinstance(right, ast.Constant) and type(right.value) is int:
-            distance = right.value if is_sum else -right.value
-            return replace(found, distance=found.distance + distance)
-        if found.number or not isinstance(right, ast.Name) or not self._is_integer(right.id):
-            return None
-        return Position(found.distance, right.id, is_sum)
+        match right:
+            case ast.Constant(value) if type(value) is int:
+                return replace(found, distance=found.distance + (value if is_sum else -value))
+            case ast.Name(id=number) if not found.number and self._is_integer(number):
+                return Position(found.distance, number, is_sum)
+        return None
 
     def _is_integer(self, name: str) -> bool:
         kind = self.facts.kind(name)

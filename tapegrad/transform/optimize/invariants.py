@@ -15,10 +15,10 @@ import ast
 
 from numba.core import types
 
-from tapegrad.transform.frontend.liveness import assigned, used
+from tapegrad.transform.frontend.liveness import assigned, times_assigned, used
 from tapegrad.transform.generated import Facts
-from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.optimize.function import Function
+from tapegrad.transform.syntax import binding, blocks_of
 
 
 def move_out_invariants(function: Function) -> bool:
@@ -49,39 +49,31 @@ def _invariants(loop: ast.For, needed: set[str], facts: Facts) -> list[ast.stmt]
         The names whose values the loop leaves to what follows it.
     """
     changing = {*assigned([loop])}
+    times = times_assigned(loop.body)
     read = used(loop.iter)
     found: list[ast.stmt] = []
     for node in loop.body:
-        target = node.targets[0] if isinstance(node, ast.Assign) else None
-        if (
-            isinstance(node, ast.Assign)
-            and isinstance(target, ast.Name)
-            and _is_sum(node.value, facts)
-            and not used(node.value) & changing
-            and target.id not in needed | read
-            and _times(loop.body, target.id) == 1
-        ):
-            found.append(node)
-            changing.discard(target.id)
-        else:
-            read |= used(node)
+        match binding(node):
+            case (target, value) if (
+                _is_sum(value, facts)
+                and not used(value) & changing
+                and target not in needed | read
+                and times[target] == 1
+            ):
+                found.append(node)
+                changing.discard(target)
+            case _:
+                read |= used(node)
     return found
-
-
-def _times(body: list[ast.stmt], name: str) -> int:
-    """Return in how many places a name is assigned."""
-    return sum(
-        isinstance(part, ast.Name) and part.id == name and isinstance(part.ctx, ast.Store)
-        for node in body
-        for part in ast.walk(node)
-    )
 
 
 def _is_sum(node: ast.expr, facts: Facts) -> bool:
     """Whether an expression adds integers, so that it cannot fail."""
-    if isinstance(node, ast.BinOp):
-        is_sum = isinstance(node.op, (ast.Add, ast.Sub))
-        return is_sum and _is_sum(node.left, facts) and _is_sum(node.right, facts)
-    if isinstance(node, ast.Constant):
-        return type(node.value) is int
-    return isinstance(node, ast.Name) and types.unliteral(facts.kind(node.id)) == types.int64
+    match node:
+        case ast.BinOp(left, ast.Add() | ast.Sub(), right):
+            return _is_sum(left, facts) and _is_sum(right, facts)
+        case ast.Constant(value):
+            return type(value) is int
+        case ast.Name(id=name):
+            return bool(types.unliteral(facts.kind(name)) == types.int64)
+    return False

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import functools
 import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from tapegrad.transform.independence.uses import UnprovedError
 from tapegrad.transform.optimize import sizes
 from tapegrad.transform.optimize.elements import Element, Elements, gives_several
 from tapegrad.transform.optimize.indices import assigned_again
-from tapegrad.transform.syntax import leaves, subtree, text_of
+from tapegrad.transform.syntax import array_of, binding, leaves, subtree, text_of
 from tapegrad.transform.trees import qualified_call, quoted
 
 FLOAT, SINGLE, INTEGER, BOOLEAN = "float", "float32", "integer", "boolean"
@@ -145,25 +146,15 @@ class Iteration:
         """
         if element.array not in self.elements.added or not element.is_certain:
             return ""
-        uses = [
-            node
-            for node in self.body
-            if element.local in assigned([node]) and not isinstance(node, ast.Assign)
-        ]
-        if len(uses) != 1 or not isinstance(uses[0], ast.AugAssign):
-            return ""
-        added = uses[0].value
-        if not isinstance(uses[0].op, ast.Add) or not isinstance(added, ast.Name):
-            return ""
+        uses = [node for node in self.body if element.local in assigned([node])]
+        match [node for node in uses if not isinstance(node, ast.Assign)]:
+            case [ast.AugAssign(_, ast.Add(), ast.Name(id=name))]:
+                pass
+            case _:
+                return ""
         changing = assigned_again(self.body)
-        copies = {
-            node.targets[0].id: node.value.id
-            for node in self.body
-            if isinstance(node, ast.Assign)
-            and isinstance(node.targets[0], ast.Name)
-            and isinstance(node.value, ast.Name)
-        }
-        name = added.id
+        bindings = filter(None, map(binding, self.body))
+        copies = {copy: value.id for copy, value in bindings if isinstance(value, ast.Name)}
         while name in copies and name not in changing and copies[name] not in changing:
             name = copies[name]
         return "" if name in changing else name
@@ -224,12 +215,11 @@ class Iteration:
                 continue
             if made & self.elements.indices.changing:
                 return None
-            if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
-                return None
-            if used(node.value) & (self.elements.written | set(self.plan.sums)):
+            bound = binding(node)
+            if bound is None or used(bound[1]) & (self.elements.written | set(self.plan.sums)):
                 return None
             found.insert(0, node)
-            wanted = (wanted - made) | used(node.value)
+            wanted = (wanted - made) | used(bound[1])
         return found
 
     # -- statements ---------------------------------------------------------------------------
@@ -242,35 +232,38 @@ class Iteration:
             self._statement(node)
 
     def _statement(self, node: ast.stmt) -> None:
-        if isinstance(node, ast.If):
-            self._if(node)
-        elif isinstance(node, ast.Assign):
-            value, kind = self._expression(node.value)
-            target = node.targets[0]
-            if self._is_rounded(node.value):
-                self._rounded |= set(assigned([node]))
-            if isinstance(target, ast.Subscript):
+        match node:
+            case ast.If():
+                self._if(node)
+            case ast.Assign():
+                self._set(node)
+            case ast.AugAssign():
+                self._augment(node)
+            case ast.Raise():
+                self._write(_assign(self._flag(), ast.Constant(True)))
+
+    def _set(self, node: ast.Assign) -> None:
+        value, kind = self._expression(node.value)
+        if self._is_rounded(node.value):
+            self._rounded |= set(assigned([node]))
+        match node.targets[0]:
+            case ast.Subscript() as target:
                 element = self.elements.at(target)
                 is_always = len(self._lines) == 1
                 element.last = value if isinstance(value, ast.Constant) and is_always else None
                 stored = self._is_single(element) and element.array not in self.elements.added
                 made = _as_single(value, kind) if stored else _as_float(value, kind)
                 self._write(_assign(element.local, made))
-            elif gives_several(node):  # of a helper, which returns floats
-                for part in leaves(target):
-                    assert isinstance(part, ast.Name)
-                    if part.id in self.terms:
+            case ast.Name(id=name):
+                self._bind(name, kind)
+                self._write(_assign(self.terms.get(name, name), value))
+            case target:
+                assert gives_several(node)  # of a helper, which returns floats
+                for name in map(text_of, leaves(target)):
+                    if name in self.terms:
                         raise UnprovedError(f"of `{text_of(node)}`")
-                    self._bind(part.id, FLOAT)
+                    self._bind(name, FLOAT)
                 self._write(ast.Assign([target], value, lineno=0))
-            else:
-                assert isinstance(target, ast.Name)
-                self._bind(target.id, kind)
-                self._write(_assign(self.terms.get(target.id, target.id), value))
-        elif isinstance(node, ast.AugAssign):
-            self._augment(node)
-        elif isinstance(node, ast.Raise):
-            self._write(_assign(self._flag(), ast.Constant(True)))
 
     def _augment(self, node: ast.AugAssign) -> None:
         value, kind = self._expression(node.value)
@@ -337,66 +330,63 @@ class Iteration:
 
     def _expression(self, node: ast.expr) -> tuple[ast.expr, str]:
         """Return an expression for this iteration, and what kind of number it is."""
-        if isinstance(node, ast.Constant):
-            return node, _kind_of_constant(node)
-        if isinstance(node, ast.Name):
-            kind = self._kind_of(node.id)
-            return ast.Name(self.terms.get(node.id, node.id), ast.Load()), kind
-        if isinstance(node, ast.UnaryOp):
-            value, kind = self._expression(node.operand)
-            is_not = isinstance(node.op, ast.Not)
-            return ast.UnaryOp(node.op, value), BOOLEAN if is_not else kind
-        if isinstance(node, ast.BinOp):
-            return self._binary(node)
-        if isinstance(node, ast.Compare):
-            first, *others = (self._expression(part)[0] for part in (node.left, *node.comparators))
-            return ast.Compare(first, node.ops, others), BOOLEAN
-        if isinstance(node, ast.BoolOp):
-            operands = [self._expression(part) for part in node.values]
-            if any(kind != BOOLEAN for _, kind in operands) or not _is_plain(node):
-                raise UnprovedError(f"of `{text_of(node)}`")
-            operator = ast.BitAnd() if isinstance(node.op, ast.And) else ast.BitOr()
-            found = operands[0][0]
-            for operand, _ in operands[1:]:
-                found = ast.BinOp(found, operator, operand)
-            return found, BOOLEAN
-        if isinstance(node, ast.IfExp) and _is_plain(node):
-            test, _ = self._expression(node.test)
-            (one, kind), (other, second) = map(self._expression, (node.body, node.orelse))
-            return ast.IfExp(test, one, other), _joined(kind, second)
-        if isinstance(node, ast.Subscript):
-            return self._subscript(node)
-        if isinstance(node, ast.Attribute):
-            return self._attribute(node)
-        if isinstance(node, ast.Call):
-            return self._call(node)
+        match node:
+            case ast.Constant():
+                return node, _kind_of_constant(node)
+            case ast.Name(id=name):
+                return ast.Name(self.terms.get(name, name), ast.Load()), self._kind_of(name)
+            case ast.UnaryOp(op, operand):
+                value, kind = self._expression(operand)
+                return ast.UnaryOp(op, value), BOOLEAN if isinstance(op, ast.Not) else kind
+            case ast.BinOp():
+                return self._binary(node)
+            case ast.Compare(left, ops, right):
+                first, *others = (self._expression(part)[0] for part in (left, *right))
+                return ast.Compare(first, ops, others), BOOLEAN
+            case ast.BoolOp(op, values):
+                operands = [self._expression(part) for part in values]
+                if all(kind == BOOLEAN for _, kind in operands) and _is_plain(node):
+                    sign = ast.BitAnd() if isinstance(op, ast.And) else ast.BitOr()
+                    parts = (operand for operand, _ in operands)
+                    return functools.reduce(lambda x, y: ast.BinOp(x, sign, y), parts), BOOLEAN
+            case ast.IfExp(test, body, orelse) if _is_plain(node):
+                test, _ = self._expression(test)
+                (one, kind), (other, second) = map(self._expression, (body, orelse))
+                return ast.IfExp(test, one, other), _joined(kind, second)
+            case ast.Subscript():
+                return self._subscript(node)
+            case ast.Attribute():
+                return self._attribute(node)
+            case ast.Call():
+                return self._call(node)
         raise UnprovedError(f"of `{text_of(node)}`")
 
     def _binary(self, node: ast.BinOp) -> tuple[ast.expr, str]:
         left, left_kind = self._expression(node.left)
         right, right_kind = self._expression(node.right)
         kind = _joined(left_kind, right_kind)
-        if isinstance(node.op, (ast.Add, ast.Sub, ast.Mult)):
-            return ast.BinOp(left, node.op, right), kind
-        if isinstance(node.op, ast.Div):
-            self.work += 2
-            is_single = left_kind == right_kind == SINGLE
-            if not self.raises or (isinstance(right, ast.Constant) and right.value):
-                return ast.BinOp(left, node.op, right), SINGLE if is_single else FLOAT
-            if is_single:
-                raise UnprovedError(f"of the type of `{text_of(node)}`")
-            if not isinstance(right, ast.Name):
-                right = self._named("divisor", right)
-            self._note_error(quoted("x == 0", x=right))
-            return qualified_call("runtime.quotient", left, right), FLOAT
-        if isinstance(node.op, ast.Pow) and SINGLE not in (left_kind, right_kind):
-            if isinstance(right, ast.Constant) and isinstance(right.value, int):
-                return ast.BinOp(left, node.op, right), kind
-            if FLOAT in (left_kind, right_kind) and right_kind == FLOAT:
+        found = ast.BinOp(left, node.op, right)
+        match node.op, right:
+            case ((ast.Add() | ast.Sub() | ast.Mult()), _):
+                return found, kind
+            case ast.Div(), _:
+                self.work += 2
+                is_single = left_kind == right_kind == SINGLE
+                if not self.raises or (isinstance(right, ast.Constant) and right.value):
+                    return found, SINGLE if is_single else FLOAT
+                if is_single:
+                    raise UnprovedError(f"of the type of `{text_of(node)}`")
+                if not isinstance(right, ast.Name):
+                    right = self._named("divisor", right)
+                self._note_error(quoted("x == 0", x=right))
+                return qualified_call("runtime.quotient", left, right), FLOAT
+            case ast.Pow(), ast.Constant(int()) if SINGLE not in (left_kind, right_kind):
+                return found, kind
+            case ast.Pow(), _ if right_kind == FLOAT and left_kind != SINGLE:
                 self.work += 4
                 return _power(left, right), FLOAT
-        if isinstance(node.op, (ast.BitAnd, ast.BitOr)) and kind == BOOLEAN:
-            return ast.BinOp(left, node.op, right), kind
+            case ((ast.BitAnd() | ast.BitOr()), _) if kind == BOOLEAN:
+                return found, kind
         raise UnprovedError(f"of `{text_of(node)}`")
 
     def _named(self, stem: str, value: ast.expr) -> ast.Name:
@@ -406,7 +396,7 @@ class Iteration:
         return ast.Name(name, ast.Load())
 
     def _subscript(self, node: ast.Subscript) -> tuple[ast.expr, str]:
-        if not self.elements.is_element(node):
+        if not array_of(node):
             return self._attribute(node)
         element = self.elements.at(node)
         kind = _kind(self.elements.kind(element.array).dtype, element.array)
@@ -419,13 +409,12 @@ class Iteration:
 
     def _attribute(self, node: ast.expr) -> tuple[ast.expr, str]:
         """Return a constant of a module, or a part of the shape of an array."""
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            if node.value.id in ("np", "math") and node.attr in _CONSTANTS:
+        match node:
+            case ast.Attribute(ast.Name(id="np" | "math"), attribute) if attribute in _CONSTANTS:
                 return node, FLOAT
-            if node.attr in ("size", "ndim"):
+            case ast.Attribute(ast.Name(), "size" | "ndim"):
                 return node, INTEGER
-        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Attribute):
-            if node.value.attr == "shape" and isinstance(node.slice, ast.Constant):
+            case ast.Subscript(ast.Attribute(_, "shape"), ast.Constant()):
                 return node, INTEGER
         raise UnprovedError(f"of `{text_of(node)}`")
 

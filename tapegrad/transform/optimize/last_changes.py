@@ -19,18 +19,17 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from typing import Any
 
 from tapegrad.transform.frontend.liveness import assigned
 from tapegrad.transform.frontend.source import MATTERS
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.plan import range_of
-from tapegrad.transform.independence.sums import blocks_of
-from tapegrad.transform.nodes import integer, is_number, opposite
+from tapegrad.transform.nodes import integer, opposite
 from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.optimize.zeros import is_cotangent, is_pure, names_read, vanishes
-from tapegrad.transform.syntax import callee_of, key_of, text_of
+from tapegrad.transform.syntax import blocks_in, callee_of, key_of, text_of
 from tapegrad.transform.trees import quoted, quoted_block
 
 _ZERO, _ONE = ast.Constant(0.0), ast.Constant(1.0)
@@ -44,7 +43,7 @@ def begin_at_last_changes(function: Function) -> bool:
     """
     found = False
     facts, fresh, blocked = function.facts, function.fresh, function.blocked
-    for body in _bodies(function.tree.body):
+    for body in blocks_in(function.tree.body):
         loops = [node for node in body if isinstance(node, ast.For) and id(node) not in blocked]
         for guard in [node for node in body if isinstance(node, ast.If)]:
             reverse = _guarded(guard)
@@ -56,21 +55,12 @@ def begin_at_last_changes(function: Function) -> bool:
     return found
 
 
-def _bodies(body: list[ast.stmt]) -> Iterator[list[ast.stmt]]:
-    yield body
-    for node in body:
-        for block in blocks_of(node):
-            yield from _bodies(block)
-
-
 def _guarded(guard: ast.If) -> ast.For | None:
     """Return the loop that a branch contains, which ends when the cotangent tested is 0."""
-    (loop,) = guard.body if len(guard.body) == 1 else (None,)
-    if guard.orelse or not isinstance(loop, ast.For) or not isinstance(guard.test, ast.Call):
-        return None
-    last = loop.body[-1]
-    is_left = isinstance(last, ast.If) and isinstance(last.body[0], ast.Break)
-    return loop if is_left and callee_of(guard.test) == MATTERS else None
+    match guard:
+        case ast.If(test, [ast.For(body=[*_, ast.If(body=[ast.Break(), *_])]) as loop], []):
+            return loop if callee_of(test) == MATTERS else None
+    return None
 
 
 def _is_reverse(forward: ast.For, reverse: ast.For) -> bool:
@@ -78,17 +68,15 @@ def _is_reverse(forward: ast.For, reverse: ast.For) -> bool:
     if text_of(forward.target) != text_of(reverse.target):
         return False
     over, back = forward.iter, reverse.iter
-    if not isinstance(over, ast.Call) or not isinstance(back, ast.Call):
-        return False
     if callee_of(over) != "range" or callee_of(back) != "range":
         return False
-    start, stop, step = range_of(over)
+    assert isinstance(over, ast.Call)
+    (start, stop, _), (first, last, down) = range_of(over), range_of(back)
     low = integer(start)
-    if not is_number(step, 1) or len(over.args) > 2 or low is None or low < 0:
+    if len(over.args) > 2 or low is None or low < 0:
         return False
-    first, *others = back.args
     is_last = key_of(first) == key_of(quoted("high - 1", high=stop))
-    return is_last and [integer(bound) for bound in others] == [low - 1, -1]
+    return is_last and (integer(last), integer(down)) == (low - 1, -1)
 
 
 def _begin_later(
@@ -139,14 +127,16 @@ def _place(forward: ast.For, test: ast.expr) -> int | None:
 
 def _differs(factor: ast.expr, value: float) -> ast.expr:
     """Return a test, without branches, for a factor that is not equal to a number."""
-    if isinstance(factor, ast.Constant):
-        return ast.Constant(factor.value != value)
-    assert isinstance(factor, ast.IfExp)
-    then, orelse = _differs(factor.body, value), _differs(factor.orelse, value)
+    match factor:
+        case ast.IfExp(test, body, other):
+            then, orelse = _differs(body, value), _differs(other, value)
+        case _:
+            assert isinstance(factor, ast.Constant)
+            return ast.Constant(factor.value != value)
     if key_of(then) == key_of(orelse):
         return then
     sides = []
-    for chosen, differs in ((factor.test, then), (opposite(factor.test), orelse)):
+    for chosen, differs in ((test, then), (opposite(test), orelse)):
         if not isinstance(differs, ast.Constant):
             sides.append(quoted("chosen & differs", chosen=chosen, differs=differs))
         elif differs.value:
@@ -198,16 +188,16 @@ class _Passing:
 
     def statement(self, node: ast.stmt) -> bool:
         """Follow a statement; return whether it is known what it does."""
-        if isinstance(node, ast.Assign):
-            (target,) = node.targets
-            return isinstance(target, ast.Name) and self.assign(target.id, node.value)
-        if isinstance(node, ast.AugAssign):
-            return isinstance(node.op, (ast.Add, ast.Sub)) and self.add(node)
-        if isinstance(node, ast.If):
-            return self.skip(node) or self.branch(node)
-        if isinstance(node, ast.For):
-            before = dict(self.factors)
-            return all(map(self.statement, node.body)) and self.factors == before
+        match node:
+            case ast.Assign([ast.Name(id=name)], value):
+                return self.assign(name, value)
+            case ast.AugAssign(target, (ast.Add() | ast.Sub()) as op, value):
+                return self.add(text_of(target), op, value)
+            case ast.If():
+                return self.skip(node) or self.branch(node)
+            case ast.For(body=body):
+                before = dict(self.factors)
+                return all(map(self.statement, body)) and self.factors == before
         return False
 
     def assign(self, target: str, value: ast.expr) -> bool:
@@ -224,13 +214,12 @@ class _Passing:
         self.vanishing.add(target)
         return target != self.bar and self.has_to_vanish(value)
 
-    def add(self, node: ast.AugAssign) -> bool:
-        """Follow an addition."""
-        name = node.target.id if isinstance(node.target, ast.Name) else ""
+    def add(self, name: str, op: ast.operator, value: ast.expr) -> bool:
+        """Follow an addition to what has a name, or to something else."""
         if name not in self.factors:
-            return self.has_to_vanish(node.value)
-        factor = self.factor(node.value)
-        if self.factors[name] is not _ZERO or factor is None or isinstance(node.op, ast.Sub):
+            return self.has_to_vanish(value)
+        factor = self.factor(value)
+        if self.factors[name] is not _ZERO or factor is None or isinstance(op, ast.Sub):
             return False
         self.factors[name] = factor
         return True
@@ -266,19 +255,17 @@ class _Passing:
 
     def factor(self, value: ast.expr) -> ast.expr | None:
         """Return the factor of an expression, None for other expressions."""
-        if isinstance(value, ast.Name):
-            return self.factors.get(value.id)
-        if isinstance(value, ast.Constant):
-            return _ZERO if value.value == 0.0 else None
-        if isinstance(value, ast.IfExp):
-            body, orelse = self.factor(value.body), self.factor(value.orelse)
-            if body is None or orelse is None:
-                return None
-            return ast.IfExp(value.test, body, orelse)
-        if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult):
-            if isinstance(value.right, ast.Constant):
-                left = self.factor(value.left)
-                return None if left is None else _scaled(left, value.right.value)
+        match value:
+            case ast.Name(id=name):
+                return self.factors.get(name)
+            case ast.Constant(0.0):
+                return _ZERO
+            case ast.IfExp(test, body, orelse):
+                then, other = self.factor(body), self.factor(orelse)
+                return None if then is None or other is None else ast.IfExp(test, then, other)
+            case ast.BinOp(left, ast.Mult(), ast.Constant(number)):
+                factor = self.factor(left)
+                return None if factor is None else _scaled(factor, number)
         return None
 
     def has_to_vanish(self, value: ast.expr) -> bool:

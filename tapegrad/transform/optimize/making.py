@@ -10,7 +10,7 @@ from numba.core import types
 
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.kinds import is_array
-from tapegrad.transform.nodes import element_of, tuple_of
+from tapegrad.transform.nodes import attribute, element_of, tuple_of
 from tapegrad.transform.syntax import text_of
 from tapegrad.transform.trees import quoted, quoted_block
 
@@ -30,28 +30,29 @@ def is_plain_array(kind: Any, layouts: str = "C") -> TypeGuard[types.Array]:
 
 def made(array: str, value: ast.expr, ndim: int, facts: Facts) -> Made | None:
     """Return the shape of a new array, and what sets its elements; None for other values."""
-    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.MatMult):
-        return _product(array, value, facts)
-    if not isinstance(value, ast.Call):
-        return None
-    maker = text_of(value.func)
-    given = value.args[0] if value.args else None
-    if isinstance(value.func, ast.Attribute) and value.func.attr == "copy" and given is None:
-        maker, given = "np.copy", value.func.value
-        value = ast.Call(value.func, [given], value.keywords)
-    if maker not in MAKERS:
-        return None
+    match value:
+        case ast.BinOp(left, ast.MatMult(), right):
+            return _product(array, left, right, facts)
+        case ast.Call(ast.Attribute(copied, "copy"), [], keywords):
+            maker, value = "np.copy", ast.Call(value.func, [copied], keywords)
+        case ast.Call(function) if text_of(function) in MAKERS:
+            maker = text_of(function)
+        case _:
+            return None
     shape = _shape(value, maker, ndim, facts)
     return None if shape is None else (shape, _elements(array, value, maker))
 
 
-def _product(array: str, value: ast.BinOp, facts: Facts) -> Made | None:
+def kind_of(node: ast.expr, facts: Facts) -> Any:
+    """Return the type of an expression if it is a name, None for others."""
+    return facts.kind(node.id) if isinstance(node, ast.Name) else None
+
+
+def _product(array: str, left: ast.expr, right: ast.expr, facts: Facts) -> Made | None:
     """Return the shape of a product of matrices or vectors, and what computes it."""
-    factors = [value.left, value.right]
-    kinds: list[Any] = [facts.kind(n.id) if isinstance(n, ast.Name) else None for n in factors]
+    kinds = [kind_of(left, facts), kind_of(right, facts)]
     if not all(is_plain_array(kind, "CF") for kind in kinds):
         return None
-    left, right = factors
     extents: list[ast.expr] = []
     if kinds[0].ndim > 1:
         extents.append(quoted("x.shape[0]", x=left))
@@ -97,14 +98,11 @@ def _shape(call: ast.Call, maker: str, ndim: int, facts: Facts) -> ast.expr | No
         extents: list[ast.expr] = [ast.Constant(1 + k) for k in items[-1][0]]
         return ast.Tuple(extents, ast.Load())
     if maker.endswith("_like") or maker == "np.copy":
-        kind = facts.kind(given.id) if isinstance(given, ast.Name) else None
-        if not is_plain_array(kind):
-            return None
-        return ast.Attribute(given, "shape", ast.Load())
+        return attribute(given, "shape") if is_plain_array(kind_of(given, facts)) else None
     if isinstance(given, ast.Tuple):
         return given if all(_is_extent(item, facts) for item in given.elts) else None
-    if isinstance(given, ast.Name) and isinstance(facts.kind(given.id), types.UniTuple):
-        return given if facts.kind(given.id).dtype == types.int64 else None
+    if isinstance(kind := kind_of(given, facts), types.UniTuple):
+        return given if kind.dtype == types.int64 else None
     if ndim == 1 and _is_extent(given, facts):
         return ast.Tuple([given], ast.Load())
     return None
@@ -114,12 +112,13 @@ def _is_number(node: ast.expr, facts: Facts) -> bool:
     """Whether an expression is a number, and computes nothing."""
     if isinstance(node, ast.Constant):
         return type(node.value) in (int, float)
-    return isinstance(node, ast.Name) and isinstance(facts.kind(node.id), types.Number)
+    return isinstance(kind_of(node, facts), types.Number)
 
 
 def _is_extent(node: ast.expr, facts: Facts) -> bool:
-    if isinstance(node, ast.Attribute):
-        return node.attr == "size"
-    if isinstance(node, ast.Constant):
-        return type(node.value) is int
-    return isinstance(node, ast.Name) and facts.kind(node.id) == types.int64
+    match node:
+        case ast.Attribute(_, field):
+            return field == "size"
+        case ast.Constant(value):
+            return type(value) is int
+    return bool(kind_of(node, facts) == types.int64)

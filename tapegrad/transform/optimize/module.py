@@ -64,13 +64,7 @@ class Module:
 
     def is_recursive(self, name: str) -> bool:
         """Whether a function may call itself."""
-        found: set[str] = set()
-        waiting = [name]
-        while waiting:
-            new = self.callees(waiting.pop()) - found
-            waiting += new
-            found |= new
-        return name in found
+        return name in self.reached(self.callees(name))
 
     def holding(self, name: str) -> Holding | None:
         """Return what a function does with its arguments, None if it is not of the module."""

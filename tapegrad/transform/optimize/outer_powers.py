@@ -22,12 +22,11 @@ from numba.core import types
 from tapegrad.transform.facts import SHAPE_ATTRIBUTES
 from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.generated import Facts
-from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.nodes import element_of, is_number
 from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.optimize.making import MAKERS, is_plain_array
-from tapegrad.transform.syntax import callee_of, key_of, subtree
+from tapegrad.transform.syntax import binding, blocks_in, callee_of, key_of, leaves
 from tapegrad.transform.trees import quoted, quoted_block
 
 _EXPONENTS = (types.float64, types.int64)
@@ -84,19 +83,12 @@ def call_outer_powers(function: Function) -> bool:
     """
     if function.generated.made_from.targetoptions.get("boundscheck"):
         return False
-    blocks = _blocks(function.tree)
+    blocks = blocks_in(function.tree.body)
     found = [power for block in blocks for power in _in_block(block, function.facts)]
     found = [power for power in found if _is_all(power, function.analyses.live_after)]
     for power in found:
         power.write()
     return bool(found)
-
-
-def _blocks(tree: ast.FunctionDef) -> Iterator[list[ast.stmt]]:
-    yield tree.body
-    for node in subtree(tree):
-        if isinstance(node, ast.stmt) and node is not tree:
-            yield from blocks_of(node)
 
 
 def _is_all(power: OuterPower, after: dict[int, set[str]]) -> bool:
@@ -107,61 +99,57 @@ def _is_all(power: OuterPower, after: dict[int, set[str]]) -> bool:
 
 def _in_block(block: list[ast.stmt], facts: Facts) -> Iterator[OuterPower]:
     for place, outer in enumerate(block):
-        rows = _range(outer)
-        if rows is None or not isinstance(outer, ast.For) or len(outer.body) != 1:
+        match outer:
+            case ast.For(row, over, [ast.For(column, under, body, [])], []):
+                rows, columns = _stop(over), _stop(under)
+            case _:
+                continue
+        names = _powers(body, row, column)
+        if rows is None or columns is None or names is None:
             continue
-        (inner,) = outer.body
-        columns = _range(inner)
-        if columns is None or not isinstance(inner, ast.For):
-            continue
-        names = _powers(inner.body, outer.target, inner.target)
-        if names is None or (used(rows) | used(columns)) & {*assigned([outer])}:
+        if (used(rows) | used(columns)) & {*assigned([outer])}:
             continue
         power = OuterPower(block, place, *names, rows, columns)
         if _is_known(power, facts) and _is_new(block[:place], power.result.array):
             yield power
 
 
-def _range(loop: ast.stmt) -> ast.expr | None:
+def _stop(over: ast.expr) -> ast.expr | None:
     """Return how often a loop over 0, 1, 2, ... runs: a name or a number."""
-    if not isinstance(loop, ast.For) or loop.orelse or not isinstance(loop.iter, ast.Call):
-        return None
-    is_plain = callee_of(loop.iter) == "range" and len(loop.iter.args) == 1
-    stop = loop.iter.args[0] if is_plain else None
-    return stop if isinstance(stop, (ast.Name, ast.Constant)) else None
+    match over:
+        case ast.Call(ast.Name(id="range"), [ast.Name() | ast.Constant() as stop]):
+            return stop
+    return None
 
 
 def _powers(
     body: list[ast.stmt], row: ast.expr, column: ast.expr
 ) -> tuple[Element, Element, Element] | None:
     """Return the arrays of a base, an exponent and their power, if a body computes nothing else."""
-    values: dict[str, ast.expr] = {}
-    for node in body[:-1]:
-        if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
+    found = list(filter(None, map(binding, body[:-1])))
+    values, zero = dict(found), ast.Constant(0)
+    if len(found) < len(body) - 1 or len(values) != 3:
+        return None
+    match body[-1]:
+        case ast.Assign([target, *_], ast.Name(id=name)):
+            result = _element(target, [row, column])
+        case _:
             return None
-        values[node.targets[0].id] = node.value
-    last = body[-1]
-    if len(values) != 3 or not isinstance(last, ast.Assign) or not isinstance(last.value, ast.Name):
-        return None
-    power = values.get(last.value.id)
-    if not isinstance(power, ast.BinOp) or not isinstance(power.op, ast.Pow):
-        return None
-    if not (isinstance(power.left, ast.Name) and isinstance(power.right, ast.Name)):
-        return None
-    zero = ast.Constant(0)
-    base = _element(values.get(power.left.id), [row], [row, zero])
-    exponents = _element(values.get(power.right.id), [column], [zero, column])
-    result = _element(last.targets[0], [row, column])
-    return (base, exponents, result) if base and exponents and result else None
+    match values.get(name):
+        case ast.BinOp(ast.Name(id=left), ast.Pow(), ast.Name(id=right)):
+            base = _element(values.get(left), [row], [row, zero])
+            exponents = _element(values.get(right), [column], [zero, column])
+            return (base, exponents, result) if base and exponents and result else None
+    return None
 
 
 def _element(value: ast.expr | None, *indices: list[ast.expr]) -> Element | None:
     """Return the element that an expression is, if its index is one of some."""
-    if not isinstance(value, ast.Subscript) or not isinstance(value.value, ast.Name):
-        return None
-    parts = value.slice.elts if isinstance(value.slice, ast.Tuple) else [value.slice]
-    is_known = key_of(parts) in map(key_of, indices)
-    return Element(value.value.id, parts) if is_known else None
+    match value:
+        case ast.Subscript(ast.Name(id=array), index):
+            parts = leaves(index)
+            return Element(array, parts) if key_of(parts) in map(key_of, indices) else None
+    return None
 
 
 def _is_known(power: OuterPower, facts: Facts) -> bool:

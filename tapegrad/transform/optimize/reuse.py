@@ -26,14 +26,21 @@ from typing import Any
 from tapegrad.transform import facts
 from tapegrad.transform.frontend.liveness import assigned, live, used
 from tapegrad.transform.generated import Facts
-from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.ir import names_in
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.optimize.holding import Flow
 from tapegrad.transform.optimize.making import is_plain_array, made
 from tapegrad.transform.printer import is_parallel
-from tapegrad.transform.syntax import callee_of, leaves, may_leave, subtree, text_of
+from tapegrad.transform.syntax import (
+    blocks_of,
+    callee_of,
+    is_loop,
+    leaves,
+    may_leave,
+    subtree,
+    text_of,
+)
 from tapegrad.transform.trees import Part, quoted, quoted_block
 
 _WITHOUT_DATA = tuple(f"np.{name}" for name in facts.MADE & facts.OF_SHAPES)
@@ -54,9 +61,7 @@ class _Site:
     @property
     def name(self) -> str:
         """The name of the array."""
-        target = self.statement.targets[0]
-        assert isinstance(target, ast.Name)
-        return target.id
+        return text_of(self.statement.targets[0])
 
 
 def reuse_arrays(function: Function) -> bool:
@@ -139,7 +144,7 @@ class _Places:
 def _make_late(site: _Site) -> None:
     """Move a statement that makes an array to its first use: others may have its place before."""
     maker, block = site.statement, site.block
-    if not isinstance(maker.value, ast.Call) or callee_of(maker.value) not in _WITHOUT_DATA:
+    if callee_of(maker.value) not in _WITHOUT_DATA:
         return
     start = end = next(k for k, node in enumerate(block) if node is maker)
     shape = used(maker.value)
@@ -182,7 +187,7 @@ def _give_back(
                     result = fresh("results")
                     before[:0] = quoted_block("x = value", x=result, value=value)
                     end.value = ast.Name(result, ast.Load())
-            elif any(is_array(facts.kind(n.id)) for n in subtree(end) if isinstance(n, ast.Name)):
+            elif any(is_array(facts.kind(name)) for name in names_in(end)):
                 continue  # the message is computed from it
             place = next(k for k, node in enumerate(block) if node is end)
             block[place:place] = before
@@ -196,17 +201,14 @@ def _is_plain(node: ast.expr) -> bool:
 def _sites(body: list[ast.stmt], loops: list[Any], facts: Facts) -> Iterator[_Site]:
     """Yield the statements in loops that make arrays of floats."""
     for node in body:
-        inner = [*loops, node] if isinstance(node, (ast.For, ast.While)) else loops
+        inner = [*loops, node] if is_loop(node) else loops
         if is_parallel(node):
             continue  # threads would share the array
         for block in blocks_of(node):
             yield from _sites(block, inner, facts)
-        if not loops or not isinstance(node, ast.Assign):
-            continue
-        target, value = node.targets[0], node.value
-        kind = facts.kind(target.id) if isinstance(target, ast.Name) else None
-        if not is_plain_array(kind) or isinstance(value, ast.Name):
-            continue
-        found = made(text_of(target), value, kind.ndim, facts)
-        if found is not None:
-            yield _Site(body, node, loops[-1], len(loops) == 1, *found)
+        match node:
+            case ast.Assign([ast.Name(id=name), *_], value) if loops:
+                kind = facts.kind(name)
+                found = made(name, value, kind.ndim, facts) if is_plain_array(kind) else None
+                if found is not None:
+                    yield _Site(body, node, loops[-1], len(loops) == 1, *found)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from tapegrad.transform.builder import Builder
 from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.independence.plan import known_offsets, moved, offset_of, range_of
-from tapegrad.transform.independence.sums import assignments, blocks_of
+from tapegrad.transform.independence.sums import assignments
 from tapegrad.transform.ir import name as name_of
 from tapegrad.transform.nodes import element_of, integer, is_number
 from tapegrad.transform.optimize import sizes
@@ -24,7 +24,16 @@ from tapegrad.transform.optimize.elements import may_raise_error
 from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.optimize.making import MAKERS
 from tapegrad.transform.optimize.sharing import Sharing
-from tapegrad.transform.syntax import callee_of, key_of, subtree, text_of
+from tapegrad.transform.syntax import (
+    array_of,
+    binding,
+    blocks_of,
+    callee_of,
+    key_of,
+    leaves,
+    subtree,
+    text_of,
+)
 from tapegrad.transform.trees import quoted
 
 Key = tuple[str, frozenset[str]]  # what forward and reverse loops have in common
@@ -113,23 +122,20 @@ def loops_with_rows(body: list[ast.stmt]) -> Iterator[Rows]:
 
 def _row_of(node: ast.stmt) -> tuple[str, str] | None:
     """Return the name and the length of the row that a statement makes."""
-    if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
-        return None
-    call = node.value
-    if isinstance(call, ast.Call) and callee_of(call) == "runtime.row":
-        length = call.args[2]
-        return (node.targets[0].id, length.id) if isinstance(length, ast.Name) else None
+    match binding(node):
+        case name, ast.Call(_, [_, _, ast.Name(id=length), *_]) as call:
+            return (name, length) if callee_of(call) == "runtime.row" else None
     return None
 
 
 def _is_known(body: list[ast.stmt], first: int) -> bool:
     """Whether the statements before rows are those that make room for them, or go back to them."""
-    node = body[first - 1]
-    if isinstance(node, ast.If):
-        return ".size" in text_of(node.test) and isinstance(body[first - 2], ast.Assign)
-    if not isinstance(node, ast.AugAssign) or not isinstance(node.op, ast.Sub):
-        return False
-    return text_of(node.target) == "top"
+    match body[first - 1]:
+        case ast.If(test):
+            return ".size" in text_of(test) and isinstance(body[first - 2], ast.Assign)
+        case ast.AugAssign(ast.Name(id="top"), ast.Sub()):
+            return True
+    return False
 
 
 def _target(loop: ast.For) -> str:
@@ -139,7 +145,6 @@ def _target(loop: ast.For) -> str:
 def _kept(rows: Rows, tree: ast.FunctionDef, raises: bool) -> Kept:
     """Return the rows that keep elements of arrays which the loop does not write."""
     loop, sharing = rows.statement, Sharing(tree)
-    assert isinstance(loop.iter, ast.Call)
     start, _, step = range_of(loop.iter)
     if not is_number(step, 1):
         return {}
@@ -149,12 +154,11 @@ def _kept(rows: Rows, tree: ast.FunctionDef, raises: bool) -> Kept:
     for name, value in assignments(loop.body):
         values.setdefault(name, []).append(value)
     written = {
-        part.value.id
+        array_of(part)
         for node in subtree(loop)
         if isinstance(node, (ast.Assign, ast.AugAssign))
         for part in subtree(node.targets[0] if isinstance(node, ast.Assign) else node.target)
-        if isinstance(part, ast.Subscript) and isinstance(part.value, ast.Name)
-    }
+    } - {""}
     nodes = [part for node in loop.body for part in subtree(node)]
     if any(isinstance(node, ast.Call) and _may_write(node) for node in nodes):
         return {}
@@ -168,25 +172,20 @@ def _kept(rows: Rows, tree: ast.FunctionDef, raises: bool) -> Kept:
         if name not in rows.names:
             continue
         assert isinstance(node, ast.Assign)
-        source = values.get(text_of(node.value), [])
-        if len(source) != 1 or not isinstance(source[0], ast.Subscript):
-            continue
-        array = source[0].value
-        if not isinstance(array, ast.Name) or array.id in made:
-            continue
-        index = source[0].slice
-        parts = list(index.elts) if isinstance(index, ast.Tuple) else [index]
+        match values.get(text_of(node.value)):
+            case [ast.Subscript(ast.Name(id=array), index)] if array not in made:
+                parts = leaves(index)
+            case _:
+                continue
         offset = offset_of(parts[-1], offsets)
         if offset is None or any(used(part) & made for part in parts[:-1]):
             continue
         low = integer(start)
         if may_raise and (parts[:-1] or low is None or low < 0 or low + offset < 0):
             continue  # an iteration with an error may read no such element
-        others = {
-            other for other in written - set(rows.names) if not _is_new(other, array.id, rows)
-        }
-        if not any(sharing.may_share(array.id, other) for other in others):
-            found[name] = array.id, parts[:-1], offset
+        others = {other for other in written - set(rows.names) if not _is_new(other, array, rows)}
+        if not any(sharing.may_share(array, other) for other in others):
+            found[name] = array, parts[:-1], offset
     return found
 
 
@@ -211,10 +210,9 @@ def _may_write(node: ast.Call) -> bool:
 
 def _row_in(node: ast.stmt, place: ast.expr) -> str:
     """Return the row whose place for an iteration a statement fills, "" for other statements."""
-    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
-        target = node.targets[0]
-        if isinstance(target.value, ast.Name) and key_of(target.slice) == key_of(place):
-            return target.value.id
+    match node:
+        case ast.Assign([ast.Subscript(ast.Name(id=row), index), *_]):
+            return row if key_of(index) == key_of(place) else ""
     return ""
 
 
@@ -248,7 +246,6 @@ def _write(rows: Rows, kept: Kept, groups: list[list[str]]) -> None:
         array, others, low = kept[group[0]]
         reach = kept[group[-1]][2] - low
         if rows.is_forward:
-            assert isinstance(loop.iter, ast.Call)
             first, last, _ = range_of(loop.iter)
             end = quoted("last + reach", last=last, reach=reach)
             if not others:  # an error may be raised before the last elements are read
@@ -280,8 +277,7 @@ if trips > 0:
         reserve = rows.block[rows.first - 2]
         assert isinstance(reserve, ast.Assign)
         reserve.value = _place(count, trips, more)
-        gone = {name for group in shared for name in group}
-        loop.body = [node for node in loop.body if _filled(node) not in gone] or [ast.Pass()]
+        _drop_fills(loop, {name for group in shared for name in group})
     else:
         assert isinstance(before, ast.AugAssign)
         before.value = _sum(_lengths(count, trips, more))
@@ -292,7 +288,7 @@ def drop_rows(rows: Rows, names: Collection[str]) -> None:
     """Drop some rows of a loop, and with the last of them its part of the tape."""
     block, loop, is_forward = rows.block, rows.statement, rows.is_forward
     if is_forward:
-        loop.body = [node for node in loop.body if _filled(node) not in names] or [ast.Pass()]
+        _drop_fills(loop, names)
     rows.names[:] = [name for name in rows.names if name not in names]
     if rows.names:
         _write(rows, {}, [])
@@ -328,8 +324,14 @@ def _sum(parts: list[ast.expr]) -> ast.expr:
     return functools.reduce(lambda left, right: ast.BinOp(left, ast.Add(), right), parts)
 
 
-def _filled(node: ast.stmt) -> str:
+def filled(node: ast.stmt) -> str:
     """Return the array of which a statement sets an element, "" for other statements."""
-    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
-        return text_of(node.targets[0].value)
+    match node:
+        case ast.Assign([ast.Subscript(array), *_]):
+            return text_of(array)
     return ""
+
+
+def _drop_fills(loop: ast.For, names: Collection[str]) -> None:
+    """Drop the statements of a loop that fill some rows."""
+    loop.body = [node for node in loop.body if filled(node) not in names] or [ast.Pass()]

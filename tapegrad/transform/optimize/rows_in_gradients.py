@@ -20,11 +20,12 @@ import ast
 from numba.core import types
 
 from tapegrad.transform.generated import Facts
+from tapegrad.transform.ir import names_in
 from tapegrad.transform.optimize.extents import Extents
 from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.optimize.making import is_plain_array
 from tapegrad.transform.optimize.unread_zeros import Nest, index_of, nest_of
-from tapegrad.transform.syntax import callee_of, subtree, text_of
+from tapegrad.transform.syntax import binding, callee_of, subtree, text_of
 
 
 def keep_rows_in_gradients(function: Function) -> bool:
@@ -48,11 +49,11 @@ class _Sharing:
         """Run the pass; return whether anything changes."""
         found = False
         for place, node in enumerate(self.body):
-            target = node.targets[0] if isinstance(node, ast.Assign) else None
-            if isinstance(node, ast.Assign) and isinstance(target, ast.Name):
-                shape = self.extents.of_empty(node.value)
-                if len(shape) == 1 and self.is_vector(target.id):
-                    found |= self.share(target.id, place, shape[0])
+            if (bound := binding(node)) is not None:
+                name, value = bound
+                shape = self.extents.of_empty(value)
+                if len(shape) == 1 and self.is_vector(name):
+                    found |= self.share(name, place, shape[0])
         return found
 
     def is_vector(self, name: str) -> bool:
@@ -65,7 +66,7 @@ class _Sharing:
         Return whether there is one.
         """
         for later in range(place + 1, len(self.body)):
-            uses = _count(self.body[later], array)
+            uses = names_in(self.body[later]).count(array)
             if uses:
                 nest = nest_of(self.body[later])
                 if nest is None or uses > 1:
@@ -83,12 +84,13 @@ class _Sharing:
             if isinstance(inner, ast.Assign) and index_of(inner.targets[0], array) == nest.targets
         ]
         for inner in nest.body[: stores[0] if stores else 0]:
-            if isinstance(inner, ast.Assign) and isinstance(inner.value, ast.Subscript):
-                row = text_of(inner.value.value)
-                is_alone = _count(self.body[later], row) == 1
-                if is_alone and index_of(inner.value, row) == nest.targets:
-                    if self.replace(row, array, (place, later), nest.extents):
-                        return True
+            match inner:
+                case ast.Assign(_, ast.Subscript(ast.Name(id=row)) as element) if (
+                    index_of(element, row) == nest.targets
+                    and names_in(self.body[later]).count(row) == 1
+                    and self.replace(row, array, (place, later), nest.extents)
+                ):
+                    return True
         return False
 
     def replace(
@@ -120,7 +122,7 @@ class _Sharing:
                 return False
         between = self.body[makers[0][0] + 1 : makers[1][0]]
         stored = sum(_stores(node, row) for node in between)
-        used = sum(_count(node, row) for node in between)
+        used = sum(names_in(node).count(row) for node in between)
         if stored != used or len(self.uses[row]) != 3 + used:
             return False
         for at, node in makers:
@@ -129,11 +131,6 @@ class _Sharing:
             use.id = array
             self.uses.setdefault(array, []).append(use)
         return True
-
-
-def _count(node: ast.AST, name: str) -> int:
-    """Return how often a node names something."""
-    return sum(isinstance(part, ast.Name) and part.id == name for part in subtree(node))
 
 
 def _stores(node: ast.AST, row: str) -> int:

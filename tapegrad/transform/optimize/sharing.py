@@ -6,7 +6,7 @@ import ast
 
 from tapegrad.transform import facts
 from tapegrad.transform.frontend.liveness import assigned
-from tapegrad.transform.syntax import callee_of, paired, subtree, text_of
+from tapegrad.transform.syntax import callee_of, paired, subtree
 
 _NEW = frozenset(f"np.{name}" for name in facts.MADE)
 # parts of the tape, which is no array of the user
@@ -52,14 +52,15 @@ class Sharing:
                 is_changed |= len(found) != before
 
     def _of(self, value: ast.expr, place: str) -> set[str]:
-        if isinstance(value, ast.Call):
-            return {place if _is_new(value) else _ANYTHING}
-        if isinstance(value, ast.BinOp) and isinstance(value.op, ast.MatMult):
-            return {place}
-        if isinstance(value, ast.Name):
-            return self._origins.get(value.id, {_ANYTHING})  # it may be a name of the module
-        if isinstance(value, ast.Subscript):
-            return self._of(value.value, place)
+        match value:
+            case ast.Call():
+                return {place if _is_new(value) else _ANYTHING}
+            case ast.BinOp(_, ast.MatMult()):
+                return {place}
+            case ast.Name(id=name):
+                return self._origins.get(name, {_ANYTHING})  # it may be a name of the module
+            case ast.Subscript(whole):
+                return self._of(whole, place)
         return {_ANYTHING}
 
     def may_share(self, one: str, other: str) -> bool:
@@ -72,7 +73,9 @@ class Sharing:
 
 def _is_new(call: ast.Call) -> bool:
     """Whether a call makes an array."""
-    name = text_of(call.func)
-    is_copy = isinstance(call.func, ast.Attribute) and call.func.attr == "copy"
-    is_product = name == "np.dot" and len(call.args) == 2 and not call.keywords
-    return is_copy or is_product or name in _NEW
+    match call:
+        case ast.Call(ast.Attribute(_, "copy")):
+            return True
+        case ast.Call(_, [_, _], []) if callee_of(call) == "np.dot":
+            return True
+    return callee_of(call) in _NEW

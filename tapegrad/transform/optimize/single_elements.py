@@ -22,13 +22,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tapegrad.transform.frontend.liveness import assigned
-from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.ir import replace_names
 from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.optimize.making import is_plain_array
 from tapegrad.transform.optimize.unread_zeros import extent_of
 from tapegrad.transform.optimize.zeros import EXTREMES, is_pure, matters, names_read, vanishes
-from tapegrad.transform.syntax import callee_of, key_of, subtree, text_of
+from tapegrad.transform.syntax import binding, blocks_of, callee_of, key_of, subtree, text_of
 from tapegrad.transform.trees import quoted, quoted_block
 
 _JUMPS = (ast.Break, ast.Continue, ast.Return, ast.Raise)
@@ -120,13 +119,11 @@ def _pairs(body: list[ast.stmt]) -> Iterator[_Pair]:
 
 def _added_to(node: ast.stmt) -> tuple[str, str | None] | None:
     """Return the array that a statement adds to, and the index; None for other statements."""
-    if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Subscript):
-        array, index = node.target.value, node.target.slice
-        if isinstance(array, ast.Name) and isinstance(index, ast.Name):
-            return array.id, index.id
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-        if callee_of(node.value) == EXTREMES:
-            return text_of(node.value.args[1]), None
+    match node:
+        case ast.AugAssign(ast.Subscript(ast.Name(id=array), ast.Name(id=index))):
+            return array, index
+        case ast.Expr(ast.Call(_, [_, values, *_]) as call) if callee_of(call) == EXTREMES:
+            return text_of(values), None
     return None
 
 
@@ -166,23 +163,22 @@ class _Iteration:
 
     def statement(self, node: ast.stmt) -> bool:
         """Follow a statement; return whether it does nothing if the element is 0."""
-        if isinstance(node, ast.If):
-            return self.is_skipped(node)
-        if isinstance(node, ast.AugAssign):
-            is_sum = isinstance(node.op, (ast.Add, ast.Sub)) and not names_read(node)[self.array]
-            return is_sum and vanishes(node.value, self.vanishing)
-        if not isinstance(node, ast.Assign):
-            return isinstance(node, ast.Pass)
-        target, value = node.targets[0], node.value
-        if self.is_element(target) and key_of(value) == key_of(ast.Constant(0.0)):
-            self.leaves_zero = True
-            return True
-        if not isinstance(target, ast.Name):
-            return False
-        if self.is_element(value) or vanishes(value, self.vanishing):
-            self.vanishing.add(target.id)
-            return True
-        return is_pure(value) and not names_read(value).keys() & {self.array, *self.vanishing}
+        match node:
+            case ast.If():
+                return self.is_skipped(node)
+            case ast.AugAssign(_, ast.Add() | ast.Sub(), value):
+                return not names_read(node)[self.array] and vanishes(value, self.vanishing)
+            case ast.Assign([ast.Name(id=name), *_], value):
+                if self.is_element(value) or vanishes(value, self.vanishing):
+                    self.vanishing.add(name)
+                    return True
+                others = {self.array, *self.vanishing}
+                return is_pure(value) and not names_read(value).keys() & others
+            case ast.Assign([target, *_], value) if self.is_element(target):
+                if key_of(value) == key_of(ast.Constant(0.0)):
+                    self.leaves_zero = True
+                    return True
+        return isinstance(node, ast.Pass)
 
     def is_element(self, node: ast.expr) -> bool:
         """Whether an expression is the element."""
@@ -216,8 +212,8 @@ class _Values:
         # all that is assigned to names; None for what is no expression
         self.assigned: dict[str, list[ast.expr | None]] = {}
         for node in subtree(tree):
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                self.assigned.setdefault(node.targets[0].id, []).append(node.value)
+            if (bound := binding(node)) is not None:
+                self.assigned.setdefault(bound[0], []).append(bound[1])
             elif isinstance(node, ast.stmt) and not isinstance(node, ast.FunctionDef):
                 own = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
                 for name in assigned([ast.Expr(part) for part in own]):

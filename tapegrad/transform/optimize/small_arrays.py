@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Iterator
 from typing import Any
 
-from tapegrad.transform.frontend.liveness import used
+from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.generated import Facts
-from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.nodes import tuple_of
 from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.optimize.making import is_plain_array, made
 from tapegrad.transform.printer import is_parallel
-from tapegrad.transform.syntax import callee_of, subtree, text_of
+from tapegrad.transform.syntax import blocks_in, blocks_of, callee_of, subtree, text_of
 from tapegrad.transform.trees import complete, quoted_block
 
 MOST_ELEMENTS = 16
@@ -75,30 +73,27 @@ class _Stack:
         self.made: dict[str, list[Place]] = {}  # where names are given new arrays ...
         self.renamed: dict[str, list[Place]] = {}  # ... or those of other names
         self.others: set[str] = set()  # names that are given arrays in other ways
-        self.assigned = {
-            n.id for n in subtree(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
-        }
-        for block in _blocks(tree):
+        self.assigned = set(assigned([tree]))
+        for block in blocks_in(tree.body):
             for node in block:
                 self.note(block, node)
 
     def note(self, block: list[ast.stmt], node: ast.stmt) -> None:
         """Note the names that a statement assigns."""
-        target = node.targets[0] if isinstance(node, ast.Assign) else None
-        if not isinstance(target, ast.Name):
-            inner = {id(part) for body in blocks_of(node) for s in body for part in subtree(s)}
-            names = [n for n in subtree(node) if isinstance(n, ast.Name) and id(n) not in inner]
-            self.others |= {n.id for n in names if isinstance(n.ctx, ast.Store)}
-            return
-        assert isinstance(node, ast.Assign)
-        if self.is_small(target.id):
-            if isinstance(node.value, ast.Name) and self.is_small(node.value.id):
-                self.renamed.setdefault(target.id, []).append((block, node))
-                return
-            if self.elements(node) is not None:
-                self.made.setdefault(target.id, []).append((block, node))
-                return
-        self.others.add(target.id)
+        match node:
+            case ast.Assign([ast.Name(id=name), *_], value) if self.is_small(name):
+                if isinstance(value, ast.Name) and self.is_small(value.id):
+                    self.renamed.setdefault(name, []).append((block, node))
+                elif self.elements(node) is not None:
+                    self.made.setdefault(name, []).append((block, node))
+                else:
+                    self.others.add(name)
+            case ast.Assign([ast.Name(id=name), *_]):
+                self.others.add(name)
+            case _:
+                inner = {id(part) for body in blocks_of(node) for part in body}
+                own = [part for part in ast.iter_child_nodes(node) if id(part) not in inner]
+                self.others.update(assigned(own))
 
     def is_small(self, name: str) -> bool:
         """Whether a name means arrays of a few elements."""
@@ -157,14 +152,14 @@ class _Stack:
     def is_written(self, names: set[str]) -> bool:
         """Whether statements may write to elements of an array with some names."""
         for node in subtree(self.tree):
-            if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
-                if used(node.value) & names:
+            match node:
+                case ast.Subscript(array, _, ast.Store()) if used(array) & names:
                     return True
-            elif isinstance(node, ast.Call):
-                module = text_of(node.func).partition(".")[0]
-                given = [*node.args, *(keyword.value for keyword in node.keywords)]
-                if module not in ("np", "math") and any(used(part) & names for part in given):
-                    return True
+                case ast.Call(function, arguments, keywords):
+                    module = text_of(function).partition(".")[0]
+                    given = [*arguments, *(keyword.value for keyword in keywords)]
+                    if module not in ("np", "math") and any(used(part) & names for part in given):
+                        return True
         return False
 
     def written(self, name: str, node: ast.Assign) -> list[ast.stmt]:
@@ -174,11 +169,3 @@ class _Stack:
         found = self.elements(node)
         assert found is not None
         return found
-
-
-def _blocks(node: ast.stmt) -> Iterator[list[ast.stmt]]:
-    """Yield the blocks of a statement, and those inside."""
-    for block in blocks_of(node):
-        yield block
-        for inner in block:
-            yield from _blocks(inner)

@@ -25,16 +25,24 @@ from numba.core import types
 
 from tapegrad.transform import facts
 from tapegrad.transform.facts import SHAPE_ATTRIBUTES
+from tapegrad.transform.frontend.liveness import times_assigned, used
 from tapegrad.transform.generated import Facts
-from tapegrad.transform.independence.sums import blocks_of
-from tapegrad.transform.independence.uses import READING, effect_of
+from tapegrad.transform.independence.uses import effect_of, reading
 from tapegrad.transform.ir import names_in
 from tapegrad.transform.nodes import integer
 from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.optimize.holding import Flow
 from tapegrad.transform.optimize.making import MAKERS, is_plain_array
-from tapegrad.transform.optimize.rows import Rows, drop_rows, loops_with_rows
-from tapegrad.transform.syntax import callee_of, subtree, text_of
+from tapegrad.transform.optimize.rows import Rows, drop_rows, filled, loops_with_rows
+from tapegrad.transform.syntax import (
+    array_of,
+    blocks_of,
+    callee_of,
+    is_loop,
+    leaves,
+    subtree,
+    text_of,
+)
 from tapegrad.transform.trees import complete
 
 
@@ -56,7 +64,7 @@ def read_stored_rows(function: Function) -> bool:
     halves = [(rows, stored) for *pair, stored in found for rows in pair]
     for rows, stored in sorted(halves, key=lambda half: -half[0].first):
         drop_rows(rows, stored)  # the last of a block first: the places of others stay
-    read = {n.id for n in subtree(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    read = used(tree)
     for rows, _ in halves:
         if rows.trips not in read:
             rows.block[:] = [node for node in rows.block if _name(node) != rows.trips]
@@ -69,7 +77,7 @@ class _Search:
     def __init__(self, tree: ast.FunctionDef, facts: Facts, flow: Flow) -> None:
         self.tree, self.facts, self.flow = tree, facts, flow
         self.uses = Counter(names_in(tree))
-        self.assigned = _assigned(tree)
+        self.assigned = times_assigned([tree])
 
     def stored(self, forward: Rows, backward: Rows) -> dict[str, ast.Subscript]:
         """Return the rows of a loop that an array holds, with the elements of the array."""
@@ -80,27 +88,29 @@ class _Search:
 
     def place_of(self, row: str) -> ast.Subscript | None:
         """Return the element of an array that holds what a row keeps, None if there is none."""
-        filling = [node for node in self.loop.body if _stored_in(node) == row]
-        if len(filling) != 1 or self.uses[row] != 4:  # made twice, filled once, read once
-            return None
-        (fill,) = filling
-        assert isinstance(fill, ast.Assign)
-        value = text_of(fill.value)
-        if self.facts.kind(value) != types.float64 or _assigned(self.loop)[value] != 1:
+        match [node for node in self.loop.body if filled(node) == row]:
+            case [ast.Assign(_, stored) as fill] if self.uses[row] == 4:
+                value = text_of(stored)  # the row is made twice, filled once, read once
+            case _:
+                return None
+        if self.facts.kind(value) != types.float64 or times_assigned([self.loop])[value] != 1:
             return None
         for store in self.loop.body:
-            if store is not fill and isinstance(store, ast.Assign):
-                target = store.targets[0]
-                if isinstance(target, ast.Subscript) and text_of(store.value) == value:
-                    if not self.is_between(value, fill, store) and self.is_own(target):
-                        if self.holds(text_of(target.value)):
-                            return target
+            match store:
+                case ast.Assign([ast.Subscript() as target, *_], kept) if (
+                    store is not fill
+                    and text_of(kept) == value
+                    and not self.is_between(value, fill, store)
+                    and self.is_own(target)
+                    and self.holds(text_of(target.value))
+                ):
+                    return target
         return None
 
     def is_between(self, value: str, *both: ast.stmt) -> bool:
         """Whether a name is assigned between two statements of the loop."""
         first, last = sorted(map(self.loop.body.index, both))
-        return any(_assigned(node)[value] for node in self.loop.body[first:last])
+        return times_assigned(self.loop.body[first:last])[value] > 0
 
     def is_own(self, element: ast.Subscript) -> bool:
         """Whether each iteration has an element of its own, in the reverse loop the same one."""
@@ -109,11 +119,11 @@ class _Search:
             if not all(isinstance(loop, ast.For) for loop in loops):
                 return False
             names = [text_of(loop.target) for loop in loops if isinstance(loop, ast.For)]
-            if any(_assigned(loops[0])[name] != 1 for name in names):
+            times = times_assigned(loops[:1])
+            if any(times[name] != 1 for name in names):
                 return False
             targets.append(names)
-        index = element.slice
-        parts = index.elts if isinstance(index, ast.Tuple) else [index]
+        parts = leaves(element.slice)
         own = {part.id for part in parts if isinstance(part, ast.Name)}
         others = [integer(part) for part in parts if not isinstance(part, ast.Name)]
         if targets[0] != targets[1] or set(targets[0]) != own:
@@ -125,32 +135,29 @@ class _Search:
         kind = self.facts.kind(array)
         if not is_plain_array(kind) or self.assigned[array] != 1 or array in self.flow.kept:
             return False
-        makers = [n for n in self.tree.body if isinstance(n, ast.Assign) and _name(n) == array]
-        if len(makers) != 1 or not isinstance(call := makers[0].value, ast.Call):
-            return False
-        return (
-            callee_of(call) in MAKERS
-            and self.flow.reached([array]) == {array}
-            and self.is_only_read(array)
-        )
+        match [node for node in self.tree.body if _name(node) == array]:
+            case [ast.Assign(_, call)] if callee_of(call) in MAKERS:
+                return self.flow.reached([array]) == {array} and self.is_only_read(array)
+        return False
 
     def is_only_read(self, array: str) -> bool:
         """Whether an array is used by what makes it, by what fills it, and otherwise only read."""
         read = 2
         for node in subtree(self.tree):
-            if isinstance(node, ast.Attribute) and node.attr in SHAPE_ATTRIBUTES:
-                read += _is(node.value, array)
-            elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
-                read += _is(node.value, array) and self.is_element(node)
-            elif isinstance(node, ast.Call):
-                read += sum(_is(arg, array) for arg in _only_read(node))
+            match node:
+                case ast.Attribute(ast.Name(id=name), attribute) if name == array:
+                    read += attribute in SHAPE_ATTRIBUTES
+                case ast.Subscript(ast.Name(id=name), _, ast.Load()) if name == array:
+                    read += self.is_element(node)
+                case ast.Call():
+                    read += sum(text_of(argument) == array for argument in _only_read(node))
         return read == self.uses[array]
 
     def is_element(self, node: ast.Subscript) -> bool:
         """Whether an expression is one element of an array, and no view."""
-        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        parts = leaves(node.slice)
         is_view = any(isinstance(part, ast.Slice) for part in parts)
-        return not is_view and len(parts) == self.facts.kind(text_of(node.value)).ndim
+        return not is_view and len(parts) == self.facts.kind(array_of(node)).ndim
 
 
 def _loops_around(
@@ -159,7 +166,7 @@ def _loops_around(
     """Return the loops around a loop, from the outermost to itself."""
     for node in body:
         if node is loop:
-            return [part for part in (*around, node) if isinstance(part, (ast.For, ast.While))]
+            return [*filter(is_loop, around), node]
         for block in blocks_of(node):
             if found := _loops_around(block, loop, (*around, node)):
                 return found
@@ -174,7 +181,7 @@ def _only_read(call: ast.Call) -> Iterator[ast.expr]:
     effect = effect_of(text_of(call.func))
     if effect is not None and effect.adds_to is not None:
         yield from (arg for place, arg in enumerate(call.args) if place != effect.adds_to)
-    elif module == "np" and name in READING:
+    elif module == "np" and name in reading():
         yield from call.args[: facts.output(name)]
     elif module == "np" and isinstance(function := getattr(np, name, None), np.ufunc):
         yield from call.args[: function.nin]  # the next one is `out`
@@ -188,22 +195,6 @@ def _read(backward: Rows, stored: dict[str, ast.Subscript]) -> None:
             node.value, node.slice = made.value, made.slice
 
 
-def _stored_in(node: ast.stmt) -> str:
-    """Return the array of which a statement sets an element, "" for other statements."""
-    target = node.targets[0] if isinstance(node, ast.Assign) else None
-    return text_of(target.value) if isinstance(target, ast.Subscript) else ""
-
-
 def _name(node: ast.stmt) -> str:
     """Return the name that a statement assigns, "" for other statements."""
     return text_of(node.targets[0]) if isinstance(node, ast.Assign) else ""
-
-
-def _assigned(node: ast.AST) -> Counter[str]:
-    """Return how often a node assigns names."""
-    names = (part for part in subtree(node) if isinstance(part, ast.Name))
-    return Counter(name.id for name in names if isinstance(name.ctx, ast.Store))
-
-
-def _is(node: ast.expr, name: str) -> bool:
-    return isinstance(node, ast.Name) and node.id == name

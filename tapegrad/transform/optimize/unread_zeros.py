@@ -24,13 +24,22 @@ from tapegrad.transform.facts import SHAPE_ATTRIBUTES
 from tapegrad.transform.frontend.liveness import assigned, live, used
 from tapegrad.transform.frontend.source import MATTERS
 from tapegrad.transform.independence.plan import offset_of
-from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.ir import name, names_in
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.nodes import element_of, integer, is_number
 from tapegrad.transform.optimize.extents import Extents
 from tapegrad.transform.optimize.function import Function
-from tapegrad.transform.syntax import callee_of, key_of, may_leave, subtree, text_of
+from tapegrad.transform.syntax import (
+    binding,
+    blocks_of,
+    callee_of,
+    is_loop,
+    key_of,
+    leaves,
+    may_leave,
+    subtree,
+    text_of,
+)
 from tapegrad.transform.trees import qualified, quoted_block
 
 Index = tuple[Hashable, ...]  # the keys of its parts
@@ -132,17 +141,13 @@ class _Removal:
         """Yield the statements that make zeros, each with the loop around it."""
         for node in body:
             for block in blocks_of(node):
-                is_loop = isinstance(node, (ast.For, ast.While))
-                yield from self.sites(block, node if is_loop else loop)
-            if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
-                continue
-            target, call = node.targets[0], node.value
-            if isinstance(target, ast.Name) and is_array(self.facts.kind(target.id)):
-                array = target.id
-                if shape := self.extents.of_zeros(call):
-                    names, is_only = self.flow.reached([array]), array in self.extents.once
-                    later = self.live_after[id(body[-1])]
-                    yield _Site(node, call, body, array, shape, names, is_only, later), loop
+                yield from self.sites(block, node if is_loop(node) else loop)
+            match binding(node):
+                case array, ast.Call() as call if is_array(self.facts.kind(array)):
+                    if shape := self.extents.of_zeros(call):
+                        names, is_only = self.flow.reached([array]), array in self.extents.once
+                        later = self.live_after[id(body[-1])]
+                        yield _Site(node, call, body, array, shape, names, is_only, later), loop
 
     def names_in(self, node: ast.stmt) -> set[str]:
         """Return the names in a statement when the pass met it: it removes some, but adds none."""
@@ -161,19 +166,17 @@ class _Removal:
 
     def is_view(self, node: ast.stmt) -> bool:
         """Whether a statement makes a view, or gives an array a name."""
-        return (
-            isinstance(node, ast.Assign)
-            and isinstance(node.targets[0], ast.Name)
-            and isinstance(node.value, (ast.Name, ast.Subscript))
-            and is_array(self.facts.kind(node.targets[0].id))
-        )
+        match binding(node):
+            case array, ast.Name() | ast.Subscript():
+                return is_array(self.facts.kind(array))
+        return False
 
     def ends_in_block(self, site: _Site, loop: ast.stmt | None) -> bool:
         """Whether nothing needs an array after the block that makes it."""
         if site.names & self.flow.held:
             return False
         later = site.later
-        if isinstance(loop, (ast.For, ast.While)):
+        if is_loop(loop):
             later = later | live(loop.body, set())
         return not site.names & later
 
@@ -195,21 +198,24 @@ class _Removal:
         if set(assigned(between)) & extents or any(map(may_leave, between)):
             return False
         for at, inner in enumerate(nest.body):
-            if not isinstance(inner, ast.AugAssign) or not isinstance(inner.op, ast.Add):
-                continue
-            if index_of(inner.target, site.array) == nest.targets:
-                nest.body[at : at + 1] = quoted_block("x = y", x=inner.target, y=inner.value)
-                if test is not None:
-                    part: ast.expr = name(site.array)
-                    if outer:
-                        part = element_of(part, [name(target) for target in outer])
-                    test.orelse += quoted_block("runtime.clear(x)", x=part)
-                if not is_whole:
-                    (extent,) = nest.extents
-                    rest = quoted_block("runtime.clear_from(x, n)", x=site.array, n=extent)
-                    site.block[place:place] = rest
-                site.call.func = qualified(_WITHOUT_ZEROS[text_of(site.call.func)])
-                return True
+            match inner:
+                case ast.AugAssign(target, ast.Add(), value) if (
+                    index_of(target, site.array) == nest.targets
+                ):
+                    nest.body[at : at + 1] = quoted_block("x = y", x=target, y=value)
+                case _:
+                    continue
+            if test is not None:
+                part: ast.expr = name(site.array)
+                if outer:
+                    part = element_of(part, [name(target) for target in outer])
+                test.orelse += quoted_block("runtime.clear(x)", x=part)
+            if not is_whole:
+                (extent,) = nest.extents
+                rest = quoted_block("runtime.clear_from(x, n)", x=site.array, n=extent)
+                site.block[place:place] = rest
+            site.call.func = qualified(_WITHOUT_ZEROS[text_of(site.call.func)])
+            return True
         return False
 
     def first_use(self, site: _Site) -> tuple[int, set[str]]:
@@ -282,11 +288,9 @@ def guarded_nest_of(node: ast.stmt) -> tuple[Nest | None, ast.If | None, list[st
     """
     targets, extents, body = _loops([node])
     last = body[-1]
-    if not isinstance(last, ast.If) or not isinstance(last.test, ast.Call):
+    if not isinstance(last, ast.If) or callee_of(last.test) != MATTERS:
         return None, None, []
-    if not all(map(_clears, last.orelse)):
-        return None, None, []
-    if callee_of(last.test) != MATTERS or any(map(blocks_of, body[:-1])):
+    if not all(map(_clears, last.orelse)) or any(map(blocks_of, body[:-1])):
         return None, None, []
     inner_targets, inner_extents, inner = _loops(last.body)
     own = [*body[:-1], *inner]
@@ -304,15 +308,14 @@ def _loops(body: list[ast.stmt]) -> tuple[list[str], list[ast.expr], list[ast.st
     """Return the targets and extents of loops that contain nothing else, and what is in them."""
     targets: list[str] = []
     extents: list[ast.expr] = []
-    while len(body) == 1 and isinstance(body[0], ast.For):
-        loop = body[0]
-        extent = extent_of(loop.iter)
-        if extent is None or not isinstance(loop.target, ast.Name) or loop.orelse:
-            break
-        targets.append(loop.target.id)
-        extents.append(extent)
-        body = loop.body
-    return targets, extents, body
+    while True:
+        match body:
+            case [ast.For(ast.Name(id=target), over, inner, [])] if extent := extent_of(over):
+                targets.append(target)
+                extents.append(extent)
+                body = inner
+            case _:
+                return targets, extents, body
 
 
 def _nest(
@@ -328,26 +331,29 @@ def _nest(
 
 def extent_of(node: ast.expr) -> ast.expr | None:
     """Return the extent that a range goes through, upwards or downwards; None for others."""
-    if not isinstance(node, ast.Call) or callee_of(node) != "range":
-        return None
-    first, *others = node.args
-    if [integer(bound) for bound in others] == [-1, -1]:
-        if (last := integer(first)) is not None:
-            return ast.Constant(last + 1) if last >= 0 else None
-        if isinstance(first, ast.BinOp) and isinstance(first.op, ast.Sub):
-            if isinstance(first.left, ast.Name) and is_number(first.right, 1):
-                return first.left
-        return None
-    if not others:
-        return first
-    return others[0] if len(others) == 1 and is_number(first, 0) else None
+    match node:
+        case ast.Call(ast.Name(id="range"), [extent]):
+            return extent
+        case ast.Call(ast.Name(id="range"), [first, extent]):
+            return extent if is_number(first, 0) else None
+        case ast.Call(ast.Name(id="range"), [first, *others]):
+            if [integer(bound) for bound in others] != [-1, -1]:
+                return None
+        case _:
+            return None
+    if (last := integer(first)) is not None:
+        return ast.Constant(last + 1) if last >= 0 else None
+    match first:
+        case ast.BinOp(ast.Name() as extent, ast.Sub(), one) if is_number(one, 1):
+            return extent
+    return None
 
 
 def index_of(node: ast.expr, array: str) -> Index | None:
     """Return the indices of an element of an array, None for other expressions."""
     if not isinstance(node, ast.Subscript) or text_of(node.value) != array:
         return None
-    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    parts = leaves(node.slice)
     if any(isinstance(part, ast.Slice) for part in parts):
         return None
     return tuple(map(key_of, parts))

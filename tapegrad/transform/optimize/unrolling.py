@@ -11,7 +11,7 @@ from tapegrad.transform.frontend.liveness import assigned, live_after, used
 from tapegrad.transform.independence.sums import needed
 from tapegrad.transform.nodes import integer
 from tapegrad.transform.optimize.function import Function
-from tapegrad.transform.syntax import callee_of, subtree
+from tapegrad.transform.syntax import callee_of, is_loop, subtree
 from tapegrad.transform.trees import complete
 
 MOST_TRIPS = 4
@@ -28,7 +28,7 @@ def unroll(function: Function) -> bool:
     found = False
     for node in subtree(tree):
         if isinstance(node, ast.For):
-            inner = [part for part in subtree(node) if isinstance(part, (ast.For, ast.While))]
+            inner = [*filter(is_loop, subtree(node))]
             if len(inner) > 1 and all(map(_is_short, inner[1:])):
                 _unroll(node, tree, function.fresh, renamed)
                 found = True
@@ -47,11 +47,12 @@ def _is_short(node: ast.stmt) -> bool:
         return False
     if node.target.id in assigned(node.body):
         return False
-    # numba has other types for powers, and for calls, of constants
-    special: list[ast.expr] = []
-    special += [p for p in subtree(node) if isinstance(p, ast.Call) and p is not node.iter]
-    special += [p for p in subtree(node) if isinstance(p, ast.BinOp) and isinstance(p.op, ast.Pow)]
-    return not any(node.target.id in used(part) for part in special)
+    for part in subtree(node):
+        match part:  # numba has other types for powers, and for calls, of constants
+            case ast.Call() | ast.BinOp(op=ast.Pow()) if part is not node.iter:
+                if node.target.id in used(part):
+                    return False
+    return True
 
 
 def _trips(node: ast.For) -> range | None:

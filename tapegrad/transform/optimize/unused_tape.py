@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import ast
 
-from tapegrad.transform.independence.sums import blocks_of
+from tapegrad.transform.ir import names_in
 from tapegrad.transform.optimize.function import Function
-from tapegrad.transform.syntax import callee_of, subtree, text_of
+from tapegrad.transform.syntax import blocks_in, callee_of, subtree, text_of
 
 
 def drop_unused_tape(function: Function) -> bool:
@@ -20,28 +20,23 @@ def drop_unused_tape(function: Function) -> bool:
     if len(taken) != 1 or not isinstance(taken[0], ast.Assign):
         return False
     tape = text_of(taken[0].targets[0])
-    statements = [node for node in subtree(tree) if isinstance(node, ast.stmt)]
-    removed = [node for node in statements if _is_care(node)]
-    if _count(tree, tape) != sum(_count(node, tape) for node in removed):
+    removed = [node for node in subtree(tree) if _is_care(node)]
+    if names_in(tree).count(tape) != sum(names_in(node).count(tape) for node in removed):
         return False
     ids = {id(node) for node in removed}
-    for block in [block for node in statements for block in blocks_of(node)]:
+    for block in list(blocks_in(tree.body)):
         block[:] = [node for node in block if id(node) not in ids] or [ast.Pass()]
     return True
 
 
-def _is_care(node: ast.stmt) -> bool:
+def _is_care(node: ast.AST) -> bool:
     """Whether a statement takes the tape, makes it larger or gives it back."""
-    if isinstance(node, ast.If):
-        return len(node.body) == 1 and not node.orelse and _is_call(node.body[0], "runtime.grown")
-    is_given = _is_call(node, "runtime.give_tape")
-    return is_given or _is_call(node, "runtime.take_tape")
+    match node:
+        case ast.If(_, [only], []):
+            return _is_call(only, "runtime.grown")
+    return _is_call(node, "runtime.give_tape") or _is_call(node, "runtime.take_tape")
 
 
-def _is_call(node: ast.stmt, function: str) -> bool:
+def _is_call(node: ast.AST, function: str) -> bool:
     call = node.value if isinstance(node, (ast.Assign, ast.Expr)) else None
     return callee_of(call) == function
-
-
-def _count(tree: ast.AST, name: str) -> int:
-    return sum(isinstance(part, ast.Name) and part.id == name for part in subtree(tree))

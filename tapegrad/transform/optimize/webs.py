@@ -12,9 +12,8 @@ import ast
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
-from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.optimize.function import Function
-from tapegrad.transform.syntax import subtree
+from tapegrad.transform.syntax import binding, blocks_of, is_loop, subtree
 
 Seen = dict[str, frozenset[int]]  # the numbers of the assignments that a use of a name may see
 
@@ -83,9 +82,9 @@ def drop_copies(function: Function) -> bool:
 
 def _copied(node: ast.stmt) -> tuple[str, str] | None:
     """Return the names in a statement that gives a value a second one."""
-    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Name):
-        if isinstance(node.targets[0], ast.Name):
-            return node.targets[0].id, node.value.id
+    match binding(node):
+        case name, ast.Name(id=value):
+            return name, value
     return None
 
 
@@ -113,10 +112,11 @@ class _Places:
         for at, node in enumerate(block):
             here = {**around, id(block): at}
             for part in _own_parts(node):
-                if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
-                    self.stores[part.id] += 1
-                elif isinstance(part, ast.Name):
-                    self.reads.setdefault(part.id, []).append((part, here))
+                match part:
+                    case ast.Name(id=name, ctx=ast.Store()):
+                        self.stores[name] += 1
+                    case ast.Name(id=name):
+                        self.reads.setdefault(name, []).append((part, here))
             for inner in blocks_of(node):
                 self._walk(inner, here)
 
@@ -132,6 +132,13 @@ def _own_parts(node: ast.stmt) -> Iterator[ast.AST]:
     for child in ast.iter_child_nodes(node):
         if id(child) not in inner:
             yield from subtree(child)
+
+
+def _targets(node: ast.AST) -> Iterator[ast.Name]:
+    """Yield the names in a node that are assigned."""
+    for part in subtree(node):
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+            yield part
 
 
 class _Webs:
@@ -190,15 +197,15 @@ class _Webs:
                     after, self.seen = self.seen, {**before}
                     self._block(block)
                     self._may_be(after)
-            elif isinstance(node, (ast.For, ast.While)):
+            elif is_loop(node):
                 if isinstance(node, ast.For):
                     self._read(node.iter)
                 self._may_be(self._assigned_in(node))  # by iterations before
                 before = {**self.seen}
-                if isinstance(node, ast.While):
-                    self._read(node.test)
-                else:
+                if isinstance(node, ast.For):
                     self._assign(node.target)
+                else:
+                    self._read(node.test)
                 for block in blocks_of(node):
                     self._block(block)
                 self._may_be(before)
@@ -206,16 +213,14 @@ class _Webs:
                 self._simple(node)
 
     def _simple(self, node: ast.stmt) -> None:
-        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-            self._read(node.value)
-            name, number = node.target.id, self._number(node.target, node.target.id)
-            self._joined([number, *self.seen.get(name, ())])
-            self._assign(node.target)
-            return
-        self._read(node)
-        for part in subtree(node):
-            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
-                self._assign(part)
+        match node:
+            case ast.AugAssign(ast.Name(id=name) as target, _, value):
+                self._read(value)
+                self._joined([self._number(target, name), *self.seen.get(name, ())])
+                self._assign(target)
+            case _:
+                self._read(node)
+                self._assign(node)
 
     def _read(self, node: ast.AST) -> None:
         for part in subtree(node):
@@ -223,12 +228,11 @@ class _Webs:
                 if part.id in self.seen:
                     self._place(part, self._joined(self.seen[part.id]))
 
-    def _assign(self, node: ast.expr) -> None:
-        for part in subtree(node):
-            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
-                number = self._number(part, part.id)
-                self.seen[part.id] = frozenset([number])
-                self._place(part, number)
+    def _assign(self, node: ast.AST) -> None:
+        for part in _targets(node):
+            number = self._number(part, part.id)
+            self.seen[part.id] = frozenset([number])
+            self._place(part, number)
 
     def _place(self, node: ast.Name, number: int) -> None:
         """Note which assignment a name belongs to."""
@@ -239,9 +243,8 @@ class _Webs:
     def _assigned_in(self, node: ast.stmt) -> Seen:
         """Return all assignments in a statement."""
         found: dict[str, set[int]] = {}
-        for part in subtree(node):
-            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
-                found.setdefault(part.id, set()).add(self._number(part, part.id))
+        for part in _targets(node):
+            found.setdefault(part.id, set()).add(self._number(part, part.id))
         return {name: frozenset(numbers) for name, numbers in found.items()}
 
     def _may_be(self, other: Seen) -> None:

@@ -22,9 +22,16 @@ from numba.core import types
 from tapegrad.transform.frontend.liveness import assigned
 from tapegrad.transform.frontend.source import MATTERS
 from tapegrad.transform.generated import Facts
-from tapegrad.transform.independence.sums import blocks_of
+from tapegrad.transform.nodes import opposite
 from tapegrad.transform.optimize.function import Function
-from tapegrad.transform.syntax import callee_of, subtree, text_of
+from tapegrad.transform.syntax import (
+    binding,
+    blocks_of,
+    callee_of,
+    is_loop,
+    subtree,
+    text_of,
+)
 from tapegrad.transform.trees import quoted, quoted_block
 
 PRODUCT = "runtime.product"
@@ -75,19 +82,21 @@ class _Selections(ast.NodeTransformer):
 
 def _choices(node: ast.expr) -> list[ast.expr]:
     """Return what a conditional expression may evaluate to."""
-    if isinstance(node, ast.IfExp):
-        return [*_choices(node.body), *_choices(node.orelse)]
+    match node:
+        case ast.IfExp(_, body, orelse):
+            return [*_choices(body), *_choices(orelse)]
     return [node]
 
 
 def _selection(cotangent: ast.expr, factor: ast.expr) -> ast.expr:
-    if isinstance(factor, ast.IfExp):
-        sides = (_selection(cotangent, side) for side in (factor.body, factor.orelse))
-        return ast.IfExp(factor.test, *sides)
-    assert isinstance(factor, ast.Constant)
-    if factor.value == 0.0:
-        return ast.Constant(0.0)
-    return cotangent if factor.value == 1.0 else ast.BinOp(cotangent, ast.Mult(), factor)
+    match factor:
+        case ast.IfExp(test, body, orelse):
+            return ast.IfExp(test, _selection(cotangent, body), _selection(cotangent, orelse))
+        case ast.Constant(0.0):
+            return ast.Constant(0.0)
+        case ast.Constant(1.0):
+            return cotangent
+    return ast.BinOp(cotangent, ast.Mult(), factor)
 
 
 def end_early(function: Function) -> bool:
@@ -103,20 +112,14 @@ def _end_early(body: list[ast.stmt], blocked: Collection[int]) -> bool:
     for place, node in enumerate(body):
         for block in blocks_of(node):
             found |= _end_early(block, blocked)
-        if isinstance(node, ast.For) and id(node) not in blocked and _depends_on_one(node):
-            (guard,) = node.body
-            assert isinstance(guard, ast.If)
-            leave = ast.If(ast.UnaryOp(ast.Not(), guard.test), [ast.Break()], [])
-            node.body = [*guard.body, leave]
-            body[place] = ast.If(guard.test, [node], [])
-            found = True
+        match node:
+            # every iteration does nothing if one cotangent is 0
+            case ast.For(body=[ast.If(test, inner, [])]) if callee_of(test) == MATTERS:
+                if id(node) not in blocked:
+                    node.body = [*inner, ast.If(opposite(test), [ast.Break()], [])]
+                    body[place] = ast.If(test, [node], [])
+                    found = True
     return found
-
-
-def _depends_on_one(loop: ast.For) -> bool:
-    """Whether every iteration does nothing if one cotangent is 0."""
-    (guard,) = loop.body if len(loop.body) == 1 else (None,)
-    return isinstance(guard, ast.If) and not guard.orelse and callee_of(guard.test) == MATTERS
 
 
 def skip_unread(function: Function) -> bool:
@@ -132,20 +135,18 @@ def skip_unread(function: Function) -> bool:
 
 def _gathered(tree: ast.FunctionDef) -> set[str]:
     """Return the arrays of which some elements receive cotangents: at places that are data."""
-    data: set[str] = set()
-    for node in subtree(tree):
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            value = node.value
-            called = text_of(value.func) if isinstance(value, ast.Call) else ""
-            if isinstance(value, ast.Subscript) or called in _POSITIONS:
-                data.add(node.targets[0].id)
+    data = {
+        name
+        for name, value in filter(None, map(binding, subtree(tree)))
+        if isinstance(value, ast.Subscript) or callee_of(value) in _POSITIONS
+    }
     found: set[str] = set()
     for node in subtree(tree):
-        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Subscript):
-            if names_read(node.target.slice).keys() & data:
-                found.add(text_of(node.target.value))
-        elif isinstance(node, ast.Call) and callee_of(node) == EXTREMES:
-            found.add(text_of(node.args[1]))
+        match node:
+            case ast.AugAssign(ast.Subscript(array, index)) if names_read(index).keys() & data:
+                found.add(text_of(array))
+            case ast.Call(_, [_, array, *_]) if callee_of(node) == EXTREMES:
+                found.add(text_of(array))
     return found
 
 
@@ -172,19 +173,24 @@ def _depends_on_element(loop: ast.For, gathered: set[str], facts: Facts) -> ast.
     element: ast.expr | None = None
     vanishing: set[str] = set()
     for node in loop.body:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            target, value = node.targets[0], node.value
-            if is_cotangent(target, facts) and isinstance(value, ast.Subscript) and not vanishing:
-                if text_of(value.value) not in gathered or names_read(value).keys() & inside:
+        match node:
+            case ast.Assign([ast.Name(id=name) as target, *_], ast.Subscript(array) as value) if (
+                is_cotangent(target, facts) and not vanishing
+            ):
+                if text_of(array) not in gathered or names_read(value).keys() & inside:
                     return None
                 element = value
-                vanishing.add(target.id)
-            elif vanishes(value, vanishing):
-                vanishing.add(target.id)
-            elif names_read(value).keys() & vanishing or not is_pure(value):
+                vanishing.add(name)
+            case ast.Assign([ast.Name(id=name), *_], value) if vanishes(value, vanishing):
+                vanishing.add(name)
+            case ast.Assign([ast.Name(), *_], value) if (
+                is_pure(value) and not names_read(value).keys() & vanishing
+            ):
+                pass
+            case ast.AugAssign(_, _, value) if vanishes(value, vanishing):
+                pass
+            case _:
                 return None
-        elif not isinstance(node, ast.AugAssign) or not vanishes(node.value, vanishing):
-            return None
     return element
 
 
@@ -218,9 +224,9 @@ class _Skipping:
         found = False
         for node in body:
             if id(node) not in self.blocked:
-                is_loop = isinstance(node, (ast.For, ast.While))
+                is_inside = is_loop(node)
                 for inner in blocks_of(node):
-                    found |= self.block(inner, in_loop or is_loop, not is_loop)
+                    found |= self.block(inner, in_loop or is_inside, not is_inside)
         place = 0
         while in_loop and place < len(body):
             name = self.selected(body[place], in_branch)
@@ -235,12 +241,11 @@ class _Skipping:
 
     def selected(self, node: ast.stmt, in_branch: bool) -> str:
         """Return the cotangent that a statement assigns if it may be 0 for most iterations."""
-        if not isinstance(node, ast.Assign) or not is_cotangent(node.targets[0], self.facts):
-            return ""
-        is_selection = isinstance(node.value, ast.IfExp) or (
-            in_branch and isinstance(node.value, ast.Name)
-        )
-        return node.targets[0].id if is_selection else ""
+        match node:
+            case ast.Assign([target, *_], ast.IfExp() | ast.Name() as value):
+                if in_branch or isinstance(value, ast.IfExp):
+                    return target.id if is_cotangent(target, self.facts) else ""
+        return ""
 
     def first(self, body: list[ast.stmt], place: int, name: str) -> int:
         """Return the place of the first statement that reads a cotangent."""
@@ -257,19 +262,17 @@ class _Skipping:
         """
         vanishing = {name}
         for place in range(start, len(body)):
-            node = body[place]
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                target = node.targets[0].id
-                if target == name or not vanishes(node.value, vanishing):
+            match body[place]:
+                case ast.Assign([ast.Name(id=target), *_], value) if target != name:
+                    is_zero, made = vanishes(value, vanishing), {target}
+                case ast.AugAssign(element, ast.Add() | ast.Sub(), value):
+                    is_zero, made = vanishes(value, vanishing), set[str]()
+                    is_zero = is_zero and name not in names_read(element)
+                case _:
                     return place, vanishing - {name}
-                vanishing.add(target)
-            elif not (
-                isinstance(node, ast.AugAssign)
-                and isinstance(node.op, (ast.Add, ast.Sub))
-                and vanishes(node.value, vanishing)
-                and name not in names_read(node.target)
-            ):
+            if not is_zero:
                 return place, vanishing - {name}
+            vanishing |= made
         return len(body), vanishing - {name}
 
     def guard(self, name: str, run: list[ast.stmt], vanishing: set[str]) -> ast.stmt:
@@ -289,26 +292,23 @@ def names_read(node: ast.AST) -> Counter[str]:
     """Return how often a node reads names, also to add to them."""
     found: Counter[str] = Counter()
     for part in subtree(node):
-        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
-            found[part.id] += 1
-        elif isinstance(part, ast.AugAssign) and isinstance(part.target, ast.Name):
-            found[part.target.id] += 1
+        match part:
+            case ast.Name(id=name, ctx=ast.Load()) | ast.AugAssign(ast.Name(id=name)):
+                found[name] += 1
     return found
 
 
 def vanishes(node: ast.expr, vanishing: Collection[str]) -> bool:
     """Whether an expression is 0 if some names are."""
-    if isinstance(node, ast.Name):
-        return node.id in vanishing
-    if isinstance(node, ast.UnaryOp):
-        return isinstance(node.op, ast.USub) and vanishes(node.operand, vanishing)
-    if isinstance(node, ast.BinOp):
-        left, right = (vanishes(side, vanishing) for side in (node.left, node.right))
-        if isinstance(node.op, (ast.Add, ast.Sub)):
-            return left and right
-        return isinstance(node.op, ast.Mult) and (left or right)
-    if isinstance(node, ast.IfExp):
-        return vanishes(node.body, vanishing) and vanishes(node.orelse, vanishing)
-    if isinstance(node, ast.Call) and callee_of(node) == PRODUCT:
-        return vanishes(node.args[0], vanishing)
+    match node:
+        case ast.Name(id=name):
+            return name in vanishing
+        case ast.UnaryOp(ast.USub(), operand):
+            return vanishes(operand, vanishing)
+        case ast.BinOp(left, ast.Add() | ast.Sub(), right) | ast.IfExp(_, left, right):
+            return vanishes(left, vanishing) and vanishes(right, vanishing)
+        case ast.BinOp(left, ast.Mult(), right):
+            return vanishes(left, vanishing) or vanishes(right, vanishing)
+        case ast.Call(_, [cotangent, *_]):
+            return callee_of(node) == PRODUCT and vanishes(cotangent, vanishing)
     return False

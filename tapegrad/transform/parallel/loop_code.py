@@ -20,6 +20,7 @@ from tapegrad.transform.independence.plan import Plan
 from tapegrad.transform.ir import name, names_in
 from tapegrad.transform.nodes import any_of, call_of, integer, names, returned_of, tuple_of
 from tapegrad.transform.printer import PARALLEL
+from tapegrad.transform.syntax import unlike
 from tapegrad.transform.trees import Part, quoted, quoted_block
 
 Names = dict[str, str]  # of generated code, by their roles
@@ -53,8 +54,7 @@ class LoopCode:
         self.plan = plan
         self.tape = tape
         self.worker_name, self.guarded_name, self.driver_name = names
-        self.taken = set(names_in(plan.loop))
-        self.taken |= {*plan.given, *plan.sums}
+        self.taken = {*names_in(plan.loop), *plan.given, *plan.sums}
         # the parameters of a worker that do not come from the loop
         roles = ("worker", "workers", "phase", "phases", "first", "step", "count")
         self.own = {role: self._unlike(role) for role in roles}
@@ -63,9 +63,7 @@ class LoopCode:
 
     def _unlike(self, name: str) -> str:
         """Return a variant of a name that the loop does not use."""
-        while name in self.taken:
-            name += "_"
-        return name
+        return unlike(name, self.taken)
 
     def _parameters(self) -> list[str]:
         """Return the parameters of a worker."""

@@ -10,15 +10,15 @@ from typing import Any
 from tapegrad.transform.frontend.liveness import used
 from tapegrad.transform.generated import Generated, copy_with
 from tapegrad.transform.independence.plan import Plan, Surroundings, index_of, plan_of
-from tapegrad.transform.independence.sums import blocks_of
 from tapegrad.transform.independence.uses import (
     Effects,
     UnprovedError,
     effects_of_function,
 )
+from tapegrad.transform.ir import names_in
 from tapegrad.transform.parallel.loop_code import LoopCode
 from tapegrad.transform.printer import is_parallel
-from tapegrad.transform.syntax import subtree
+from tapegrad.transform.syntax import blocks_of, subtree
 
 # of numba's own parallelism, only `prange`
 OPTIONS = {
@@ -92,11 +92,9 @@ class Module:
                     inside |= set(map(id, subtree(loop)))
         self._drop_halves(plans)
         changed = {name for name, found in plans.items() if found}
-        while True:  # and what calls them
-            more = {n for n, f in self.functions.items() if used(f.tree) & changed} - changed
-            if not more:
-                break
-            changed |= more
+        functions = self.functions.items()
+        while more := {name for name, f in functions if used(f.tree) & changed} - changed:
+            changed |= more  # and what calls them
         self.made.names = {name: self.fresh(f"{name}_parallel") for name in sorted(changed)}
         for name in sorted(changed):
             self._write(self.functions[name], plans.get(name, []))
@@ -143,8 +141,9 @@ class Module:
         """Write the parallel version of a function."""
         calls = {id(plan.loop): self._write_loop(function, plan) for plan in plans}
         tree = copy_with(function.tree, calls)
-        for node in _names(tree):
-            node.id = self.made.names.get(node.id, node.id)
+        for node in subtree(tree):
+            if isinstance(node, ast.Name):
+                node.id = self.made.names.get(node.id, node.id)
         tree.name = self.made.names[function.name]
         self._add(tree, function, {})
 
@@ -170,15 +169,10 @@ class Module:
         if index_of(plan.loop) in function.fused:
             return "own"
         pushes = any(
-            isinstance(node, ast.Assign)
-            and "tape" in {n.id for t in node.targets for n in _names(t)}
+            isinstance(node, ast.Assign) and any("tape" in names_in(t) for t in node.targets)
             for node in subtree(plan.loop)
         )
         return "pushes" if pushes else "pops"
-
-
-def _names(node: ast.AST) -> list[ast.Name]:
-    return [part for part in subtree(node) if isinstance(part, ast.Name)]
 
 
 def _loops(body: list[ast.stmt]) -> Iterator[ast.For]:

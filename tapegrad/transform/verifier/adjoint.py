@@ -12,10 +12,19 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from tapegrad.transform.syntax import leaves, paired, text_of
+from tapegrad.transform.syntax import paired, text_of
 from tapegrad.transform.verifier.calls import Calls, is_tape
-from tapegrad.transform.verifier.code import called, is_in, module_call, names_in
-from tapegrad.transform.verifier.cotangents import TAPE
+from tapegrad.transform.verifier.code import (
+    ZEROS,
+    base_of,
+    called,
+    calls,
+    is_in,
+    module_call,
+    names_in,
+    names_of,
+)
+from tapegrad.transform.verifier.cotangents import SEED, TAPE
 from tapegrad.transform.verifier.events import (
     Event,
     Handle,
@@ -27,7 +36,7 @@ from tapegrad.transform.verifier.events import (
 from tapegrad.transform.verifier.frames import Choices, go_ways
 from tapegrad.transform.verifier.linear import ZERO, Map, product, total
 from tapegrad.transform.verifier.memory import added_to
-from tapegrad.transform.verifier.reading import SEED, Reading
+from tapegrad.transform.verifier.reading import Reading
 from tapegrad.transform.verifier.sources import Helper
 from tapegrad.transform.verifier.static import Static
 from tapegrad.transform.verifier.walk import Walk
@@ -133,15 +142,15 @@ class Adjoint(Walk):
         self.calls.frames_of[event.number] = self.frame
 
     def cotangent(self, node: ast.stmt) -> None:
-        value = getattr(node, "value", None)
-        function = called(value) or ""
-        if isinstance(value, ast.Call) and self.cotangents.is_forward(function):
+        value: Any = getattr(node, "value", None)
+        function = called(value)
+        if self.cotangents.is_forward(function):
             if self.is_forward:
                 self.calls.forward_call(node, value, function)
         elif self.is_forward:
             if isinstance(node, ast.Assign):
                 self.make_shadows(node)
-        elif isinstance(value, ast.Call) and self.cotangents.is_reverse(function):
+        elif self.cotangents.is_reverse(function):
             self.calls.reverse_call(node, value, function)
         elif isinstance(node, ast.Expr):
             if isinstance(value, ast.Call):
@@ -159,7 +168,7 @@ class Adjoint(Walk):
             if isinstance(value, ast.Tuple):
                 self.assign_together(node, target.elts, value.elts)
                 return
-            self.help(node, [n.id for n in leaves(target) if isinstance(n, ast.Name)], value)
+            self.help(node, names_of(target), value)
         elif isinstance(target, ast.Subscript):
             handle = self.handle(target)
             if handle is None:
@@ -202,14 +211,13 @@ class Adjoint(Walk):
                 continue
             if target.id not in self.bars:
                 if self.is_forward:
-                    found.append((target.id, self.value(target.id, value, node)))
+                    found.append((target.id, self.value(target.id, value)))
                 continue
             handle = self.shadow(target.id, value)
             if handle is not None:
                 found.append((target.id, handle))
         for name, made in found:
-            self.frame.names[name] = made
-            self.frame.own.add(name)
+            self.frame.set(name, made)
             if not self.is_forward:
                 self.frame.carried.add(name)
 
@@ -222,7 +230,7 @@ class Adjoint(Walk):
         if len(self.checked.codes) == 1 or self.is_forward or name in self.frame.carried:
             return None
         made = self.shadow(name, value)
-        if _is_zeros(value) and made is not None:
+        if calls(value, ZEROS) and made is not None:
             self.made_in_reverse.append(made.memory)
         return made if made is not None and made.memory in self.made_in_reverse else None
 
@@ -231,13 +239,13 @@ class Adjoint(Walk):
         stem = self.reading.stem(name)
         if not stem:
             return None
-        if _is_zeros(value):
+        if calls(value, ZEROS):
             return Handle(Memory())
         return self.handle(value) if stem in self.arrays else None
 
     def help(self, node: ast.stmt, names: list[str], value: ast.expr) -> None:
         """Process an intermediate value that several operands use."""
-        if isinstance(value, ast.Call) and module_call(value) == ("arrays", "taken"):
+        if calls(value, [("arrays", "taken")]):
             base, places, clear = value.args
             handle = self.handle(base)
             if handle is None or not isinstance(places, ast.Subscript):
@@ -248,12 +256,16 @@ class Adjoint(Walk):
                 self.reading.contents.clear(handle)
             return
         found = self.reading.sources(value)
-        if len(found) == 1 and self.reading.sign(value) > 0 and not isinstance(found[0][2], Helper):
-            self.reading.numbers.update(dict.fromkeys(names, found[0][2]))
+        if (
+            len(found) == 1
+            and self.reading.sign(value) > 0
+            and not isinstance(found[0].value, Helper)
+        ):
+            self.reading.numbers.update(dict.fromkeys(names, found[0].value))
             return
         event: Event | None = None
         values: dict[int, Map] = {}
-        for _, name, given, is_part in found:
+        for name, given, is_part in found:
             made = self.frame.get(self.reading.stem(name))
             if made is None or made.event is None or is_part or isinstance(given, Helper):
                 raise self.wrong(f"{name} is no cotangent of what an operation makes", node)
@@ -274,10 +286,7 @@ class Adjoint(Walk):
         if isinstance(node.op, ast.Sub):
             value = ast.UnaryOp(ast.USub(), value)
         if isinstance(target, ast.Subscript):
-            base: ast.expr = target
-            while isinstance(base, ast.Subscript):
-                base = base.value
-            handle = self.handle(target)
+            base, handle = base_of(target), self.handle(target)
             if handle is None or not isinstance(base, ast.Name):
                 raise self.wrong("a store that no pass knows", node)
             self.reading.contents.add(
@@ -312,8 +321,8 @@ class Adjoint(Walk):
     def added(self, node: ast.Expr, call: ast.Call) -> None:
         """Process a call that adds to the cotangent of an array."""
         module = module_call(call)
-        if module is None or module[0] != "arrays":
-            if module is not None and module[1] == "give_tape":
+        if module[0] != "arrays":
+            if module[1] == "give_tape":
                 return
             raise self.wrong("a call that no pass knows", node)
         if module[1] == "mark_zeros":
@@ -332,11 +341,6 @@ class Adjoint(Walk):
         self.reading.contents.add(
             handle, self.reading.gain(whole, self.reading.stem(first.id), node)
         )
-
-
-def _is_zeros(value: ast.expr) -> bool:
-    found = module_call(value) if isinstance(value, ast.Call) else None
-    return found in (("np", "zeros"), ("np", "zeros_like"))
 
 
 def compare(checked: Any, differentiated: set[str]) -> None:

@@ -7,9 +7,8 @@ import re
 from collections.abc import Hashable
 from typing import Any
 
-from tapegrad.transform.syntax import leaves
-from tapegrad.transform.verifier.code import is_in, names_in
-from tapegrad.transform.verifier.cotangents import REVERSE, TAPE
+from tapegrad.transform.verifier.code import is_in, names_in, names_of
+from tapegrad.transform.verifier.cotangents import BAR, REVERSE, SEED, TAPE
 from tapegrad.transform.verifier.events import (
     Event,
     Handle,
@@ -20,7 +19,7 @@ from tapegrad.transform.verifier.events import (
 from tapegrad.transform.verifier.frames import Frame
 from tapegrad.transform.verifier.linear import ZERO
 from tapegrad.transform.verifier.numbering import Needs
-from tapegrad.transform.verifier.reading import SEED, Reading
+from tapegrad.transform.verifier.reading import Reading
 from tapegrad.transform.verifier.sources import Helper
 from tapegrad.transform.verifier.walk import Walk
 
@@ -55,7 +54,7 @@ class Calls:
 
     def forward_call(self, node: ast.stmt, call: ast.Call, function: str) -> None:
         assert isinstance(node, ast.Assign)
-        found = [n.id for n in leaves(node.targets[0]) if isinstance(n, ast.Name)]
+        found = names_of(node.targets[0])
         names = [n for n in found if n not in TAPE]
         if self.walk.frame.own.issuperset(names) and names:
             return
@@ -96,18 +95,10 @@ class Calls:
         for name in names:
             if name in self.bars:
                 continue
-            view = shadowed.get(name)
-            if view is not None:
-                self.walk.frame.names[name] = view
-            else:
-                made = Handle(Memory()) if name in shadowed else None
-                if made is not None:
-                    made.event, made.place = event, len(event.results)
-                    event.results.append(made)
-                    self.walk.frame.names[name] = made
-                else:
-                    self.walk.frame.names[name] = self.walk.made(name, event)
-            self.walk.frame.own.add(name)
+            made: Value | None = shadowed.get(name)
+            if made is None and name in shadowed:
+                event.makes(made := Handle(Memory()))
+            self.walk.frame.set(name, self.walk.made(name, event) if made is None else made)
         heard = [n for n in shadowed if n not in unread]
         event.seeds = [self.walk.frame.names[n] for n in heard if n in self.walk.frame.names]
         self.frames_of[event.number] = self.walk.frame
@@ -126,9 +117,7 @@ class Calls:
             if SEED.match(param):
                 seeds.append(argument)
             elif param not in summary.given and (
-                is_in(argument, self.bars)
-                or param.endswith(self.suffix)
-                or re.search(r"_bar\d*$", param)
+                is_in(argument, self.bars) or param.endswith(self.suffix) or BAR.search(param)
             ):
                 shadows.append((argument, position in summary.reads))
                 if param.removesuffix(self.suffix) not in summary.params:
@@ -137,7 +126,7 @@ class Calls:
                 primal.append(argument)
         targets: list[str] = []
         if isinstance(node, ast.Assign):
-            found_names = [n.id for n in leaves(node.targets[0]) if isinstance(n, ast.Name)]
+            found_names = names_of(node.targets[0])
             targets = [n for n in found_names if n not in TAPE]
         parts_of = [_PART.sub("", n) for n in targets]
         stems = [self.reading.stem(n.id) for bar in [*seeds, *made] for n in names_in(bar)]
@@ -174,8 +163,8 @@ class Calls:
                 maps.append(ZERO)
                 event.seeds.append(None)
                 continue
-            change = found[0][2]
-            stem = self.reading.stem(found[0][1])
+            change = found[0].value
+            stem = self.reading.stem(found[0].name)
             if (
                 len(found) != 1
                 or self.reading.sign(seed) != 1

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeGuard
+from typing import NamedTuple, TypeGuard, TypeVar
 
 from tapegrad.transform.errors import InternalError
+from tapegrad.transform.nodes import binary
 from tapegrad.transform.printer import is_parallel
-from tapegrad.transform.syntax import paired, subtree, text_of
+from tapegrad.transform.syntax import leaves, paired, subtree, text_of
 
 _SIMPLE = (
     *(ast.Assign, ast.AugAssign, ast.Expr, ast.Return, ast.Raise, ast.Pass, ast.Break),
@@ -24,28 +25,32 @@ PUSHES = frozenset([("runtime", "push_array"), ("runtime", "push_elements")])
 POPS = frozenset(
     [("runtime", "pop_array"), ("runtime", "pop_elements"), ("runtime", "pop_owned_elements")]
 )
+ZEROS = frozenset([("np", "zeros"), ("np", "zeros_like")])
 TANGENT_PUSHES = frozenset([("runtime", "push_tangent"), ("runtime", "push_tangent_elements")])
 
 _EXPRESSIONS = (
-    ast.Attribute,
-    ast.BinOp,
-    ast.BoolOp,
-    ast.Call,
-    ast.Compare,
-    ast.Constant,
-    ast.Dict,
-    ast.FormattedValue,
-    ast.IfExp,
-    ast.JoinedStr,
-    ast.List,
-    ast.Name,
-    ast.Set,
-    ast.Slice,
-    ast.Starred,
-    ast.Subscript,
-    ast.Tuple,
-    ast.UnaryOp,
+    *(ast.Attribute, ast.BinOp, ast.BoolOp, ast.Call, ast.Compare, ast.Constant, ast.Dict),
+    *(ast.FormattedValue, ast.IfExp, ast.JoinedStr, ast.List, ast.Name, ast.Set, ast.Slice),
+    *(ast.Starred, ast.Subscript, ast.Tuple, ast.UnaryOp),
 )
+
+Node = TypeVar("Node", bound=ast.AST)
+Found = TypeVar("Found")
+
+
+def noted(function: Callable[[Node], Found]) -> Callable[[Node], Found]:
+    """Keep what a function finds for a node in the attributes of the node."""
+    key = f"_{function.__name__}"
+
+    @functools.wraps(function)
+    def known(node: Node) -> Found:
+        attributes = vars(node)
+        if key not in attributes:
+            attributes[key] = function(node)
+        found: Found = attributes[key]
+        return found
+
+    return known
 
 
 @dataclass
@@ -93,6 +98,12 @@ class Code:
             for node in nodes_of(expression)
             if isinstance(node, (ast.Subscript, ast.Attribute, ast.Call))
         ]
+
+    @functools.cached_property
+    def returned(self) -> list[ast.expr]:
+        """The parts of what its last statement that returns a value returns."""
+        found = [s.value for s in self.statements if isinstance(s, ast.Return) and s.value]
+        return results_of(found[-1]) if found else []
 
     @functools.cached_property
     def pairs(self) -> list[tuple[str, ast.expr]]:
@@ -152,8 +163,7 @@ def functions_of(text: str) -> list[Code]:
         if given.vararg or given.kwarg or given.kwonlyargs or given.posonlyargs or given.defaults:
             raise code.wrong("parameters of another kind than positional ones", node)
         _check(code, node.body)
-        assigned = {n for s in walk(node.body) for n in targets(s)}
-        code.locals = assigned.union(code.parameters)
+        code.locals = assigned(node.body).union(code.parameters)
         found.append(code)
     return found
 
@@ -169,9 +179,8 @@ def _without_rows(body: list[ast.stmt]) -> list[ast.stmt]:
     rows: dict[str, ast.expr] = {}
     pending: list[ast.stmt] = []
     for statement in body:
-        for field_name in ("body", "orelse"):
-            if inner := getattr(statement, field_name, None):
-                setattr(statement, field_name, _without_rows(inner))
+        for block in blocks(statement):
+            block[:] = _without_rows(block)
         named = _row_of(statement)
         if named is not None:
             rows[named[0]] = named[1]
@@ -191,7 +200,7 @@ def _row_of(statement: ast.stmt) -> tuple[str, ast.expr] | None:
     if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
         return None
     value = statement.value
-    if not isinstance(value, ast.Call) or module_call(value) != ("runtime", "row"):
+    if not calls(value, [("runtime", "row")]):
         return None
     tape, start, length = value.args
     if text_of(tape) != "tape" or not isinstance(length, ast.Name):
@@ -204,7 +213,7 @@ def _row_of(statement: ast.stmt) -> tuple[str, ast.expr] | None:
 
 
 def _moves_tape(loop: ast.For) -> bool:
-    return any(n in ("tape", "top") for s in walk(loop.body) for n in targets(s))
+    return not assigned(loop.body).isdisjoint(("tape", "top"))
 
 
 class _OfTape(ast.NodeTransformer):
@@ -217,7 +226,7 @@ class _OfTape(ast.NodeTransformer):
         if not isinstance(node.value, ast.Name) or node.value.id not in self.rows:
             return self.generic_visit(node)
         start = self.rows[node.value.id]
-        place = ast.BinOp(start, ast.Add(), node.slice)
+        place = binary(start, "+", node.slice)
         tape = ast.copy_location(ast.Name("tape", ast.Load()), node)
         return ast.copy_location(ast.Subscript(tape, place, node.ctx), node)
 
@@ -238,39 +247,23 @@ def _check(code: Code, body: list[ast.stmt]) -> None:
                     raise code.wrong(what, node)
 
 
+def blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
+    """Return the blocks in a statement, those that handle errors last."""
+    found = [getattr(statement, "body", []), getattr(statement, "orelse", [])]
+    return found + [handler.body for handler in getattr(statement, "handlers", ())]
+
+
 def walk(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     """Yield all statements of a block, nested ones after the one that contains them."""
     for statement in body:
         yield statement
-        if isinstance(statement, ast.If):
-            yield from walk(statement.body)
-            yield from walk(statement.orelse)
-        elif isinstance(statement, (ast.For, ast.While)):
-            yield from walk(statement.body)
-        elif isinstance(statement, ast.Try):
-            yield from walk(statement.body)
-            for handler in statement.handlers:
-                yield from walk(handler.body)
+        for block in blocks(statement):
+            yield from walk(block)
 
 
 def expressions(statement: ast.stmt) -> list[ast.expr]:
     """Return the expressions of a statement, without those of nested statements."""
-    found: list[ast.expr | None] = []
-    if isinstance(statement, ast.Assign):
-        found = [statement.value, *statement.targets]
-    elif isinstance(statement, ast.AugAssign):
-        found = [statement.value, statement.target]
-    elif isinstance(statement, ast.For):
-        found = [statement.iter, statement.target]
-    elif isinstance(statement, (ast.If, ast.While)):
-        found = [statement.test]
-    elif isinstance(statement, ast.Assert):
-        found = [statement.test, statement.msg]
-    elif isinstance(statement, ast.Raise):
-        found = [statement.exc, statement.cause]
-    elif isinstance(statement, (ast.Expr, ast.Return)):
-        found = [statement.value]
-    return [expression for expression in found if expression is not None]
+    return [node for node in ast.iter_child_nodes(statement) if isinstance(node, ast.expr)]
 
 
 def reads(statement: ast.stmt) -> list[ast.Name]:
@@ -289,15 +282,9 @@ def reads(statement: ast.stmt) -> list[ast.Name]:
     return found
 
 
+@noted
 def targets(statement: ast.stmt) -> list[str]:
-    """Return the names that a statement assigns, without nested statements."""
-    found: list[str] | None = getattr(statement, "_targets", None)
-    if found is None:
-        found = vars(statement)["_targets"] = _targets(statement)
-    return found
-
-
-def _targets(statement: ast.stmt) -> list[str]:
+    """Return the names that a statement assigns, without nested statements (cached)."""
     if isinstance(statement, ast.Assign):
         given: list[ast.expr] = statement.targets
     elif isinstance(statement, (ast.AugAssign, ast.For)):
@@ -310,6 +297,11 @@ def _targets(statement: ast.stmt) -> list[str]:
         for node in nodes_of(target)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
     ]
+
+
+def assigned(body: list[ast.stmt]) -> set[str]:
+    """Return the names that the statements of a block assign."""
+    return {name for statement in walk(body) for name in targets(statement)}
 
 
 def is_endless(statement: ast.While) -> bool:
@@ -325,9 +317,17 @@ def condition(test: ast.expr) -> tuple[str, bool] | None:
     return (test.id, True) if isinstance(test, ast.Name) else None
 
 
-def makes_named_tuple(node: ast.expr) -> bool:
+def makes_named_tuple(node: ast.expr) -> TypeGuard[ast.Call]:
     """Whether an expression calls the class of a named tuple."""
-    return isinstance(node, ast.Call) and (called(node) or "").startswith("class_")
+    return called(node).startswith("class_")
+
+
+def results_of(node: ast.expr) -> list[ast.expr]:
+    """Return the parts of a returned value; named tuples are flattened as well."""
+    if not isinstance(node, ast.Tuple) and not makes_named_tuple(node):
+        return [node]
+    items = node.elts if isinstance(node, ast.Tuple) else node.args
+    return [leaf for item in items for leaf in results_of(item)]
 
 
 def is_in(node: ast.AST, names: Container[str]) -> TypeGuard[ast.Name]:
@@ -335,17 +335,20 @@ def is_in(node: ast.AST, names: Container[str]) -> TypeGuard[ast.Name]:
     return isinstance(node, ast.Name) and node.id in names
 
 
-def called(node: ast.AST | None) -> str | None:
-    """Return the name of the callee, if it is called by a plain name."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        return node.func.id
-    return None
+def called(node: ast.AST | None) -> str:
+    """Return the name of the callee, if it is called by a plain name, else ""."""
+    return name_of(node.func) if isinstance(node, ast.Call) else ""
 
 
-def module_call(node: ast.Call) -> tuple[str, str] | None:
-    """Return the module and the name of the callee, if it is an attribute of a module."""
+def calls(node: ast.AST | None, functions: Container[tuple[str, str]]) -> TypeGuard[ast.Call]:
+    """Whether a node calls one of some functions of modules."""
+    return module_call(node) in functions
+
+
+def module_call(node: ast.AST | None) -> tuple[str, str]:
+    """Return the module and the name of the callee; two empty texts if it is of no module."""
     parts: list[str] = []
-    func: ast.expr = node.func
+    func = node.func if isinstance(node, ast.Call) else None
     while isinstance(func, ast.Attribute):
         parts.append(func.attr)
         func = func.value
@@ -353,26 +356,37 @@ def module_call(node: ast.Call) -> tuple[str, str] | None:
         found = ".".join([func.id, *parts[:0:-1]]), parts[0]
         # an array that was cleared is like a new one
         return ("np", "zeros_like") if found == ("runtime", "cleared") else found
-    return None
+    return "", ""
 
 
+def name_of(node: ast.AST) -> str:
+    """Return the name that a node is, "" for other nodes."""
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def names_of(target: ast.expr) -> list[str]:
+    """Return the names in a target, which may be a tuple."""
+    return [leaf.id for leaf in leaves(target) if isinstance(leaf, ast.Name)]
+
+
+@noted
 def nodes_of(node: ast.AST) -> list[ast.AST]:
     """Return a node and all its descendants (cached)."""
-    found: list[ast.AST] | None = getattr(node, "_nodes", None)
-    if found is None:
-        found = list(subtree(node))
-        vars(node)["_nodes"] = found
-    return found
+    return list(subtree(node))
 
 
+@noted
 def names_in(node: ast.AST) -> list[ast.Name]:
     """Return the names that an expression reads (cached)."""
-    found: list[ast.Name] | None = getattr(node, "_names", None)
-    if found is None:
-        found = [
-            inner
-            for inner in nodes_of(node)
-            if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Load)
-        ]
-        vars(node)["_names"] = found
-    return found
+    return [
+        inner
+        for inner in nodes_of(node)
+        if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Load)
+    ]
+
+
+def base_of(node: ast.expr) -> ast.expr:
+    """Return what subscripts select from."""
+    while isinstance(node, ast.Subscript):
+        node = node.value
+    return node

@@ -10,7 +10,9 @@ from tapegrad.transform.verifier.code import (
     POPS,
     PUSHES,
     Code,
+    blocks,
     called,
+    calls,
     is_in,
     module_call,
     names_in,
@@ -22,8 +24,9 @@ from tapegrad.transform.verifier.code import (
 
 FORWARD = re.compile(r"_forward(_\d+)?$")
 REVERSE = re.compile(r"_reverse(_\d+)?$")
-_BAR = re.compile(r"_bar\d*$")
-_SEED = re.compile(r"g_seed\d*_\d+$")
+BAR = re.compile(r"_bar\d*$")
+DOT = re.compile(r"_dot\d*$")
+SEED = re.compile(r"g_seed\d*_\d+$")
 TANGENT = re.compile(r"_tangent(_\d+)?$")  # forward mode, which has no reverse code
 TAPE = ("tape", "top")
 
@@ -52,10 +55,10 @@ class Cotangents:
         self.codes, self.functions = codes, functions
         given = {n for code in codes for n in code.locals}
         known = {n for code in codes for n in code.primal}
-        endings = {found.group() for n in given - known if (found := _BAR.search(n))}
+        endings = {found.group() for n in given - known if (found := BAR.search(n))}
         self.is_known = len(endings) <= 1
         self.suffix = next(iter(endings), "_bar")
-        self.names = {n for n in given - known if n.endswith(self.suffix) or _SEED.match(n)}
+        self.names = {n for n in given - known if n.endswith(self.suffix) or SEED.match(n)}
         self._known: dict[int, bool] = {}
         pairs = [self._sources(s) for code in codes for s in code.statements]
         todo = [pair for pair in pairs if pair is not None]
@@ -74,20 +77,20 @@ class Cotangents:
         function = called(value)
         if self.is_forward(function):
             return None
-        if isinstance(value, ast.Call) and module_call(value) in PUSHES:
+        if module_call(value) in PUSHES:
             return None
         made = [n for n in targets(statement) if n not in TAPE]
         if self.is_reverse(function):
             return None, made
         return {n.id for n in names_in(value)}, made
 
-    def is_forward(self, function: str | None) -> bool:
+    def is_forward(self, function: str) -> bool:
         """Whether a function is the forward half of a user's function."""
-        return bool(function and function in self.functions and FORWARD.search(function))
+        return function in self.functions and bool(FORWARD.search(function))
 
-    def is_reverse(self, function: str | None) -> bool:
+    def is_reverse(self, function: str) -> bool:
         """Whether a function is the reverse half of a user's function."""
-        return bool(function and function in self.functions and REVERSE.search(function))
+        return function in self.functions and bool(REVERSE.search(function))
 
     def skips_zeros(self, node: ast.If) -> bool:
         """Whether a branch is taken unless some cotangents are 0, and then would do nothing.
@@ -99,10 +102,10 @@ class Cotangents:
             return False
         tested = set()
         for test in tests:
-            if not isinstance(test, ast.Call) or module_call(test) != ("runtime", "matters"):
+            if not calls(test, [("runtime", "matters")]):
                 return False
             (bar,) = test.args
-            if not isinstance(bar, ast.Name) or bar.id not in self.names:
+            if not is_in(bar, self.names):
                 return False
             tested.add(bar.id)
         inside = list(walk(node.body))
@@ -137,8 +140,7 @@ class Cotangents:
         return found
 
     def _is_cotangent(self, node: ast.stmt) -> bool:
-        if isinstance(node, (ast.If, ast.For, ast.While)):
-            inner = [*node.body, *getattr(node, "orelse", ())]
+        if inner := [one for block in blocks(node) for one in block]:
             return any(map(self.is_cotangent, inner))
         if isinstance(node, (ast.Assign, ast.Expr)):
             function = called(node.value)
@@ -146,12 +148,9 @@ class Cotangents:
                 return False
             if self.is_reverse(function):
                 return True
-            if isinstance(node.value, ast.Call):
-                found = module_call(node.value)
-                if found in PUSHES | POPS or found == ("runtime", "give_tape"):
-                    return False
+            if module_call(node.value) in PUSHES | POPS | {("runtime", "give_tape")}:
+                return False
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
-            base = node.targets[0].value
-            if is_in(base, TAPE):
+            if is_in(node.targets[0].value, TAPE):
                 return False
         return any(is_in(n, self.names) for n in nodes_of(node))

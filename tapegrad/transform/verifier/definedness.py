@@ -11,11 +11,11 @@ from collections.abc import Iterable
 
 from tapegrad.transform.verifier.code import (
     Code,
+    assigned,
     condition,
     is_endless,
     reads,
     targets,
-    walk,
 )
 
 Fact = tuple[str, bool]  # a variable, and whether it is true
@@ -167,15 +167,14 @@ class Definedness:
     def attempt(self, statement: ast.Try, state: State) -> State | None:
         """Follow statements that may end anywhere, and then those that handle the error."""
         ended = state.copy()
-        ended.forget(name for inner in walk(statement.body) for name in targets(inner))
+        ended.forget(assigned(statement.body))
         found = self.block(statement.body, state)
         for handler in statement.handlers:
             found = meet(found, self.block(handler.body, ended.copy()))
         return found
 
     def loop(self, statement: ast.For | ast.While, state: State) -> State | None:
-        changed = {name for inner in walk([statement]) for name in targets(inner)}
-        state.forget(changed)
+        state.forget(assigned([statement]))
         start = state.copy()
         if isinstance(statement, ast.For):
             for name in targets(statement):

@@ -12,7 +12,7 @@ from typing import Any
 
 from tapegrad.transform.errors import InternalError
 from tapegrad.transform.syntax import leaves, subtree
-from tapegrad.transform.verifier.code import POPS, TANGENT_PUSHES, called, module_call
+from tapegrad.transform.verifier.code import POPS, TANGENT_PUSHES, blocks, called, module_call
 
 Names = Mapping[str, Sequence[str]]
 
@@ -91,16 +91,14 @@ class _Projection(ast.NodeTransformer):
         )
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
-        for body in ("body", "orelse"):
-            block = getattr(node, body, None)
-            if isinstance(block, list):
-                setattr(node, body, [s for s in map(self.statement, block) if s is not None])
+        for block in blocks(node) if isinstance(node, ast.stmt) else ():
+            block[:] = [s for s in map(self.statement, block) if s is not None]
         return super().generic_visit(node)
 
     def statement(self, node: Any) -> Any:
         """Return a statement without other directions, None if it is of one of them."""
         value: Any = getattr(node, "value", None)
-        is_call = isinstance(value, ast.Call) and called(value) in self.of_all
+        is_call = called(value) in self.of_all
         if is_call and isinstance(node.targets[0].elts[1], ast.Tuple):
             node.targets[0].elts[1] = self.part(node.targets[0].elts[1])
         elif isinstance(node, ast.Return) and self.is_entry:
@@ -130,9 +128,8 @@ class _Projection(ast.NodeTransformer):
         if isinstance(node, ast.Expr):
             assert isinstance(node.value, ast.Call)
             return self.is_other(node.value.args[0])
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-            if module_call(node.value) in TANGENT_PUSHES | POPS:
-                return True
+        if isinstance(node, ast.Assign) and module_call(node.value) in TANGENT_PUSHES | POPS:
+            return True
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         for target in leaves(targets[0]):
             while isinstance(target, (ast.Subscript, ast.Attribute)):
@@ -152,11 +149,11 @@ class _Projection(ast.NodeTransformer):
         return ast.arg(self.old.get(node.arg, node.arg))
 
     def visit_Call(self, node: ast.Call) -> Any:
-        own = self.of_all.get(called(node) or "")
+        own = self.of_all.get(called(node))
         if own is not None:
             args = iter(node.args)
             node.args = []
-            for param in self.params[called(node) or ""]:
+            for param in self.params[called(node)]:
                 given = [next(args) for _ in own.get(param, (param,))]
                 node.args.append(given[self.direction if param in own else 0])
         return self.generic_visit(node)

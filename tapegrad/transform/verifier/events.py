@@ -121,6 +121,11 @@ class Event:
     seeds: list[Value | None] = field(default_factory=list)
     parts: list[str] = field(default_factory=list)
 
+    def makes(self, value: Value) -> None:
+        """Add a value to the results."""
+        value.event, value.place = self, len(self.results)
+        self.results.append(value)
+
 
 class Contents:
     """Cotangents, or tangents, of the elements of arrays."""

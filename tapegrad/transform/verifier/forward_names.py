@@ -19,20 +19,19 @@ from tapegrad.transform.verifier.code import (
     module_call,
     names_in,
     nodes_of,
+    results_of,
 )
-from tapegrad.transform.verifier.cotangents import Cotangents
+from tapegrad.transform.verifier.cotangents import DOT, Cotangents
 from tapegrad.transform.verifier.memory import (
     LIKE_ONE,
     MAKERS,
     SHAPE,
     VIEWS,
     Memory,
-    results_of,
 )
 from tapegrad.transform.verifier.static import Static
 from tapegrad.transform.verifier.summary import Summary
 
-_DOT = re.compile(r"_dot\d*$")
 _PART = re.compile(r"_(slope|rest)\d*$")  # the tangent of a recurrence is slope * x_dot + rest
 _LIKE = ("copy", "where", "clip", "roll", "conj", "concatenate")
 _COPIES = ("copy", "astype", "flatten", "conj", "conjugate")
@@ -43,16 +42,16 @@ class TangentNames(Cotangents):
 
     def __init__(self, code: Code) -> None:
         self.names = code.locals - code.primal
-        endings = {found.group() for n in self.names if (found := _DOT.search(n))}
+        endings = {found.group() for n in self.names if (found := DOT.search(n))}
         self.suffix = next(iter(endings), "_dot")
         self.is_known = len(endings) <= 1
         self.parts = {n: _PART.sub("", n) for n in self.names if _PART.search(n)}
         self._known: dict[int, bool] = {}
 
-    def is_forward(self, function: str | None) -> bool:
+    def is_forward(self, function: str) -> bool:
         return False
 
-    def is_reverse(self, function: str | None) -> bool:
+    def is_reverse(self, function: str) -> bool:
         return False
 
     def _is_cotangent(self, node: ast.stmt) -> bool:
@@ -70,11 +69,10 @@ class _Arrays(Memory):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             if node.attr not in _SHAPED:
                 return  # class instances have attributes as well
-        if isinstance(node, ast.Call):
-            if (module_call(node) or ("", ""))[0] == "arrays":
-                return  # most of them change nothing
-            if called(node) in self.summaries:
-                return  # `find_arrays` follows calls
+        if module_call(node)[0] == "arrays":
+            return  # most of them change nothing
+        if called(node) in self.summaries:
+            return  # `find_arrays` follows calls
         super()._evidence(node)
 
     def _call(self, targets: list[ast.expr], call: ast.Call, summary: Summary) -> None:
@@ -87,10 +85,10 @@ class _Arrays(Memory):
             return self._is_array(node.value)
         if isinstance(node, ast.Call):
             module = module_call(node)
-            if module is None and isinstance(node.func, ast.Attribute):
+            if not module[0] and isinstance(node.func, ast.Attribute):
                 is_array = node.func.attr in VIEWS or node.func.attr in _COPIES
                 return is_array and self._is_array(node.func.value)
-            if module is None or module[0] != "np":
+            if module[0] != "np":
                 return False
             if module[1] in LIKE_ONE:
                 return super()._is_array(node)
@@ -188,13 +186,12 @@ class TangentCode:
         dot = dots[place]
         if not isinstance(dot, ast.Name):
             return False
-        calls = [s.value for s in self.code.statements if isinstance(s, ast.Assign)]
         given = [
             n.id
-            for call in calls
-            if isinstance(call, ast.Call)
-            if called(call) or module_call(call) in TANGENT_PUSHES
-            for n in names_in(call)
+            for s in self.code.statements
+            if isinstance(s, ast.Assign)
+            if called(s.value) or module_call(s.value) in TANGENT_PUSHES
+            for n in names_in(s.value)
         ]
         return any(self.memory.of(n) == self.memory.of(dot.id) for n in given)
 
@@ -221,7 +218,7 @@ def find_arrays(checked: dict[str, TangentCode]) -> None:
             one.memory.propagate(one.code, one.suffix)
             for statement in one.code.statements:
                 if isinstance(statement, ast.Assign):
-                    other = checked.get(called(statement.value) or "")
+                    other = checked.get(called(statement.value))
                     if other is not None:
                         _link(one, statement, other)
         count = sum(len(one.memory.arrays) for one in checked.values())
@@ -229,16 +226,14 @@ def find_arrays(checked: dict[str, TangentCode]) -> None:
 
 def _changed(statement: ast.stmt, bars: set[str]) -> list[str]:
     """Return the names that a statement uses in a way that only arrays allow."""
-    value = getattr(statement, "value", None)
+    value: Any = getattr(statement, "value", None)
     found: list[ast.expr] = []
     if isinstance(statement, ast.AugAssign):
         found = [statement.target]
-    elif not isinstance(value, ast.Call):
-        pass
     elif module_call(value) in PUSHES | TANGENT_PUSHES | POPS:
         assert isinstance(statement, ast.Assign)
         found = [value.args[0], leaves(statement.targets[0])[0]]
-    elif isinstance(statement, ast.Expr):
+    elif isinstance(statement, ast.Expr) and isinstance(value, ast.Call):
         found = [a for a in value.args[:1] if is_in(a, bars)]
     return [node.id for node in found if isinstance(node, ast.Name)]
 
@@ -247,10 +242,7 @@ def _link(one: TangentCode, statement: ast.Assign, other: TangentCode) -> None:
     assert isinstance(statement.value, ast.Call)
     given: list[ast.expr] = [ast.Name(p, ast.Load()) for p in other.code.parameters]
     pairs = list(zip(statement.value.args, given, strict=False))
-    end = other.code.body[-1]
-    if isinstance(end, ast.Return) and end.value is not None:
-        found = results_of(statement.targets[0]), results_of(end.value)
-        pairs += zip(*found, strict=False)
+    pairs += zip(results_of(statement.targets[0]), other.code.returned, strict=False)
     for ours, theirs in pairs:
         if isinstance(ours, ast.Name) and isinstance(theirs, ast.Name):
             if ours.id in one.memory.arrays:
@@ -266,9 +258,9 @@ class Facts(Static):
         self.arrays = checked.memory.arrays
         self.zeros = set(checked.parts).difference(checked.own)
         for name, value in checked.code.pairs:
-            module = module_call(value) if isinstance(value, ast.Call) else None
+            module = module_call(value)
             stem = name.removesuffix(suffix)
-            is_copy = module is not None and module[1].partition("_jvp_")[0] in _COPIED
+            is_copy = module[1].partition("_jvp_")[0] in _COPIED
             if is_copy or (module == ("np", "zeros_like") and checked.is_part(stem)):
                 self.zeros.add(stem)
 

@@ -48,6 +48,11 @@ class Frame:
             return self.outer.get(name)
         return found
 
+    def set(self, name: str, value: Value) -> None:
+        """Assign a value to a name."""
+        self.names[name] = value
+        self.own.add(name)
+
     def replace(self, name: str, made: Value) -> None:
         """Give a name another value, for iterations that were walked as well."""
         before = self.names.get(name)

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterator
 
 from tapegrad.transform.syntax import leaves, paired, text_of
-from tapegrad.transform.verifier.code import POPS, Code, module_call
+from tapegrad.transform.verifier.code import POPS, Code, blocks, module_call
 from tapegrad.transform.verifier.memory import Memory
 
 Path = tuple[int, ...]  # the ids of the loops around a statement
@@ -37,7 +37,7 @@ def arrays_of_iterations(codes: list[Code], memory: Memory) -> dict[int, set[str
             if not isinstance(statement, ast.Assign):
                 continue
             for target, value in paired(statement.targets[0], statement.value):
-                if isinstance(value, ast.Call) and module_call(value) in POPS:
+                if module_call(value) in POPS:
                     continue
                 for leaf in leaves(target):
                     if not isinstance(leaf, ast.Name) or leaf.id not in memory.arrays:
@@ -64,8 +64,6 @@ def arrays_of_iterations(codes: list[Code], memory: Memory) -> dict[int, set[str
 def _walk(body: list[ast.stmt], path: Path) -> Iterator[tuple[ast.stmt, Path]]:
     for statement in body:
         yield statement, path
-        if isinstance(statement, ast.If):
-            yield from _walk(statement.body, path)
-            yield from _walk(statement.orelse, path)
-        elif isinstance(statement, (ast.For, ast.While)):
-            yield from _walk(statement.body, (*path, id(statement)))
+        inner = path if isinstance(statement, ast.If) else (*path, id(statement))
+        for block in blocks(statement):
+            yield from _walk(block, inner)

@@ -13,6 +13,7 @@ from tapegrad.transform.verifier.code import (
     called,
     is_in,
     module_call,
+    name_of,
     names_in,
 )
 from tapegrad.transform.verifier.cotangents import FORWARD, REVERSE
@@ -239,11 +240,10 @@ class Keeping:
             self.numbers.state.values[target] = kept.value
 
     def tape_call(self, node: ast.stmt, target: ast.expr, call: ast.Call) -> None:
-        parts = leaves(target)
-        names = [part.id if isinstance(part, ast.Name) else "" for part in parts]
+        names = list(map(name_of, leaves(target)))
         found = module_call(call)
         given = [text_of(a) for a in call.args]
-        is_by_elements = found is not None and found[1].endswith("_elements")
+        is_by_elements = found[1].endswith("_elements")
         if found in PUSHES:
             if names != ["tape", "top"] or given[:2] != ["tape", "top"] or self.tape.slots:
                 raise self.wrong("a use of the tape that is neither a push nor a pop", node)
@@ -273,7 +273,7 @@ class Keeping:
                 self.numbers.state.values[names[0]] = number
             self.tape.moved()
             return
-        function = called(call) or ""
+        function = called(call)
         if function not in self.numbers.summaries or given[-2:] != ["tape", "top"]:
             raise self.wrong("a use of the tape that is neither a push nor a pop", node)
         if FORWARD.search(function):

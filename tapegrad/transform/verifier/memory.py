@@ -12,7 +12,6 @@ from __future__ import annotations
 import ast
 import functools
 import itertools
-import re
 from collections.abc import Iterable
 
 from tapegrad.transform import facts
@@ -23,12 +22,15 @@ from tapegrad.transform.verifier.code import (
     PUSHES,
     Code,
     called,
+    calls,
     makes_named_tuple,
     module_call,
+    name_of,
     names_in,
+    names_of,
     nodes_of,
 )
-from tapegrad.transform.verifier.cotangents import FORWARD, Cotangents
+from tapegrad.transform.verifier.cotangents import BAR, FORWARD, Cotangents
 from tapegrad.transform.verifier.summary import Summary
 
 SHAPE = facts.SHAPE_ATTRIBUTES
@@ -48,7 +50,6 @@ NUMBER_CALLS = frozenset(
     ["complex_inverse", "complex_product", "complex_nonzero", "direction", "turn"]
 )
 _SAME = frozenset(["tuple", "list", "enumerate", "zip", "reversed"])  # pass arrays on
-_BAR = re.compile(r"_bar\d*$")
 
 
 @functools.cache
@@ -76,7 +77,7 @@ def shape_only(node: ast.AST) -> set[int]:
             free.add(id(inner.value))
         elif isinstance(inner, ast.Call):
             found = module_call(inner)
-            if called(inner) == "len" or (found is not None and found[1] in SHAPE_CALLS):
+            if called(inner) == "len" or found[1] in SHAPE_CALLS:
                 free.update(map(id, inner.args))
     return free
 
@@ -103,7 +104,6 @@ class Memory:
         self, codes: list[Code], summaries: dict[str, Summary], cotangents: Cotangents
     ) -> None:
         self.summaries = summaries
-        self.cotangents = cotangents
         self.bars = cotangents.names
         self.arrays: set[str] = {name for code in codes for name in code.arrays}
         self.numbers = {name for code in codes for name in code.numbers}
@@ -177,7 +177,7 @@ class Memory:
         changed = True
         while changed:
             before = len(self.arrays)
-            self.add_arrays({_BAR.sub("", name) for name in self.arrays & self.bars})
+            self.add_arrays({BAR.sub("", name) for name in self.arrays & self.bars})
             for target, value in pairs:
                 if target not in self.arrays:
                     if self._is_array(value):
@@ -205,7 +205,7 @@ class Memory:
             return self._is_array(node.value)
         if isinstance(node, ast.Call):
             found = module_call(node)
-            if found is not None and found[0].startswith("np"):
+            if found[0].startswith("np"):
                 if found[1] in LIKE_ONE:
                     return any(map(self._is_array, node.args[LIKE_ONE[found[1]] :][:1]))
                 if found[1] in MAKERS and (found[1] != "where" or len(node.args) < 3):
@@ -220,7 +220,7 @@ class Memory:
         made = self._made.get(index.id, []) if isinstance(index, ast.Name) else []
         if len(made) == 1 and isinstance(made[0], ast.Tuple):
             return leaves(made[0])
-        if any(isinstance(value, ast.Call) and module_call(value) in _FINDS for value in made):
+        if any(module_call(value) in _FINDS for value in made):
             return made
         return leaves(index)
 
@@ -229,29 +229,28 @@ class Memory:
             if not isinstance(node, ast.Attribute) or node.attr not in _OF_NUMBERS:
                 self.add_arrays([node.value.id])
         elif isinstance(node, ast.Subscript):
-            inner = node.value
-            if isinstance(inner, ast.Call) and module_call(inner) == ("arrays", "places"):
+            if module_call(node.value) == ("arrays", "places"):
                 # `places` is used only with index arrays, so one of these names is an array
-                self._choosing.append({n.id for n in leaves(node.slice) if isinstance(n, ast.Name)})
+                self._choosing.append(set(names_of(node.slice)))
         elif isinstance(node, ast.Call):
-            summary = self.summaries.get(called(node) or "")
+            summary = self.summaries.get(called(node))
             module = module_call(node)
             for position, argument in enumerate(node.args):
                 if isinstance(argument, ast.Name) and (
                     called(node) == "len"
                     or (summary is not None and position in summary.arrays)
-                    or (module is not None and added_to(module) == position)
+                    or added_to(module) == position
                     or (module in PUSHES and position == 2)
                 ):
                     self.add_arrays([argument.id])
 
     def _assign(self, target: ast.expr, value: ast.expr) -> None:
-        summary = self.summaries.get(called(value) or "")
+        summary = self.summaries.get(called(value))
         if summary is not None and isinstance(value, ast.Call):
             self._call(leaves(target), value, summary)
             return
         for one, two in paired(target, value):
-            names = [n.id for n in leaves(one) if isinstance(n, ast.Name)]
+            names = names_of(one)
             function = called(two)
             if len(names) > 1 and _makes_several(two):
                 continue
@@ -267,7 +266,7 @@ class Memory:
         if summary.results is None:
             return
         if len(targets) != len(summary.results):
-            names = [n.id for n in targets if isinstance(n, ast.Name)]
+            names = list(filter(None, map(name_of, targets)))
             self._unite([*names, *(n for found in given.values() for n in found)])
             return
         groups: dict[str, list[str]] = {}
@@ -301,13 +300,13 @@ class Memory:
         if not isinstance(node, ast.Call):
             return []
         module = module_call(node)
-        if module is not None and not shows(module[1], node):
+        if module[0] and not shows(module[1], node):
             return []
-        if module is None and isinstance(node.func, ast.Attribute):
+        if not module[0] and isinstance(node.func, ast.Attribute):
             if node.func.attr in facts.NEW_METHODS:
                 return []
             return [*self.shared(node.func.value), *(n for a in node.args for n in self.shared(a))]
-        if module is None and called(node) not in _SAME and not makes_named_tuple(node):
+        if not module[0] and called(node) not in _SAME and not makes_named_tuple(node):
             return []
         return [n for argument in node.args for n in self.shared(argument)]
 
@@ -329,14 +328,14 @@ class Memory:
             if called(call) in self.summaries:
                 found += self._written_by(call)
             elif not any(n.id in self.bars for n in names_in(call)):
-                args = call.args[:1] if module is not None and module[0] == "arrays" else call.args
+                args = call.args[:1] if module[0] == "arrays" else call.args
                 found += [n for a in args for n in self.shared(a)]
-                if module is None and isinstance(call.func, ast.Attribute):
+                if not module[0] and isinstance(call.func, ast.Attribute):
                     found += self.shared(call.func.value)
         return found
 
     def _written_by(self, value: ast.expr) -> list[str]:
-        summary = self.summaries.get(called(value) or "")
+        summary = self.summaries.get(called(value))
         if summary is None or not isinstance(value, ast.Call):
             return []
         return [
@@ -347,18 +346,15 @@ class Memory:
         ]
 
 
-def _same_kind(value: ast.expr) -> str | None:
-    """Return the name that a value is or is a copy of."""
-    if isinstance(value, ast.Call) and module_call(value) == ("np", "copy"):
-        value = value.args[0]
-    return value.id if isinstance(value, ast.Name) else None
+def _same_kind(value: ast.expr) -> str:
+    """Return the name that a value is or is a copy of, "" for other values."""
+    return name_of(value.args[0] if calls(value, [("np", "copy")]) else value)
 
 
 def _makes_several(value: ast.expr) -> bool:
     """Whether a function of NumPy returns several arrays, which are new and different ones."""
-    if not isinstance(value, ast.Call) or (module := module_call(value)) is None:
-        return False
-    return module[0].startswith("np") and not shows(module[1], value)
+    module, name = module_call(value)
+    return isinstance(value, ast.Call) and module.startswith("np") and not shows(name, value)
 
 
 def differ(function: str, count: int, places: list[int], summaries: dict[str, Summary]) -> bool:
@@ -386,12 +382,3 @@ def _differ(summary: Summary, places: list[int]) -> bool:
     shared = [place for place in places if place not in summary.own]
     found = [summary.results[place] for place in shared] if summary.results else [None]
     return None not in found and len(set(found)) == len(shared)
-
-
-def results_of(node: ast.expr) -> list[ast.expr]:
-    """Return the parts of a returned value; named tuples are flattened as well."""
-    if isinstance(node, ast.Tuple):
-        return [leaf for item in node.elts for leaf in results_of(item)]
-    if isinstance(node, ast.Call) and makes_named_tuple(node):
-        return [leaf for item in node.args for leaf in results_of(item)]
-    return [node]

@@ -251,7 +251,7 @@ class Numbering:
                 made = self.call(node, self.value)
                 self.classes.add(made)
                 return made
-            is_shape = called(node) == "len" or (callee is not None and callee[1] in SHAPE_CALLS)
+            is_shape = called(node) == "len" or callee[1] in SHAPE_CALLS
             return self.call(node, self.handle if is_shape else self.value)
         if isinstance(node, ast.Tuple):
             whole = self.joined_tuple(node)
@@ -284,25 +284,21 @@ class Numbering:
         name = called(node)
         if makes_named_tuple(node):
             return True
-        if name is not None:
+        if name:
             if name in self.local:
                 return self.named(name) in self.classes
             if name.endswith("stop_gradient"):  # it copies arrays
                 return not any(n.id in self.memory.arrays for n in names_in(node))
             return name in _PURE or name in self.code.pure
         found = module_call(node)
-        return found is None or (
-            "random" not in found[0]
-            and found not in POPS
-            and found[1] not in ("take_tape", "take_owned_tape")
-        )
+        is_tape = found in POPS or found[1] in ("take_tape", "take_owned_tape")
+        return "random" not in found[0] and not is_tape
 
     def call(self, node: ast.Call, of: Any) -> int:
-        found = module_call(node)
-        base: Any = called(node) or found
+        base: Any = called(node) or module_call(node)
         if base in self.local:
             base = ("class", self.named(base))
-        if base is None and isinstance(node.func, ast.Attribute):
+        if base == ("", "") and isinstance(node.func, ast.Attribute):
             base = (node.func.attr, of(node.func.value))
         named = tuple((k.arg, of(k.value)) for k in node.keywords)
         return self.number("call", base, tuple(map(of, node.args)), named)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 
 from tapegrad.ops.table.op import TABLE
-from tapegrad.transform.verifier.code import called, module_call
+from tapegrad.transform.verifier.code import called, module_call, name_of
 from tapegrad.transform.verifier.memory import SHAPE
 
 # functions without derivative, or whose derivative is zero
@@ -55,26 +55,23 @@ def operands(node: ast.expr) -> list[Found]:
     The count is the number of additions to the cotangent, `SOME` or `UNKNOWN`. Nothing is assumed
     about user functions.
     """
-    if isinstance(node, ast.UnaryOp):
-        if isinstance(node.operand, ast.Name) and isinstance(node.op, (ast.USub, ast.UAdd)):
-            return [(node.operand.id, 1, -1 if isinstance(node.op, ast.USub) else 1)]
-        return []
-    if isinstance(node, ast.BinOp):
-        return _of_binary(node)
-    if isinstance(node, ast.Compare):
-        return []
-    if isinstance(node, ast.Attribute):
-        if node.attr in SHAPE:
+    match node:
+        case ast.UnaryOp(ast.USub(), ast.Name(name)):
+            return [(name, 1, -1)]
+        case ast.UnaryOp(ast.UAdd(), ast.Name(name)):
+            return [(name, 1, 1)]
+        case ast.UnaryOp() | ast.Compare():
             return []
-        return [(name, SOME, 0) for name in _names([node.value])]
-    if isinstance(node, ast.Call):
-        return _of_call(node)
+        case ast.BinOp():
+            return _of_binary(node)
+        case ast.Call():
+            return _of_call(node)
     return [(name, SOME, 0) for name in _names([node])]
 
 
 def _of_binary(node: ast.BinOp) -> list[Found]:
     kind = type(node.op)
-    both = [(n.id if isinstance(n, ast.Name) else "", n) for n in (node.left, node.right)]
+    both = [(name_of(n), n) for n in (node.left, node.right)]
     names = [name for name, _ in both]
     if kind in (ast.Add, ast.Sub):
         sign = 1 if kind is ast.Add else -1
@@ -99,22 +96,23 @@ def _of_binary(node: ast.BinOp) -> list[Found]:
 
 def _constant(node: ast.expr) -> float | None:
     """Return the value of a real constant, None for other expressions."""
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        value = _constant(node.operand)
-        return None if value is None else -value
-    if isinstance(node, ast.Call) and module_call(node) in _REAL_TYPES and len(node.args) == 1:
-        return _constant(node.args[0])
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-        return math.inf if (node.value.id, node.attr) in _INFINITIES else None
-    if isinstance(node, ast.Constant) and (type(node.value) is int or type(node.value) is float):
-        return float(node.value)
+    match node:
+        case ast.UnaryOp(ast.USub(), operand):
+            value = _constant(operand)
+            return None if value is None else -value
+        case ast.Call(_, [given]) if module_call(node) in _REAL_TYPES:
+            return _constant(given)
+        case ast.Attribute(ast.Name(module), name) if (module, name) in _INFINITIES:
+            return math.inf
+        case ast.Constant(int(number) | float(number)) if not isinstance(number, bool):
+            return float(number)
     return None
 
 
 def _of_call(node: ast.Call) -> list[Found]:
     module = module_call(node)
     name = called(node)
-    if module is None and name is None:
+    if not module[0] and not name:
         assert isinstance(node.func, ast.Attribute)
         if node.func.attr in FLAT:
             return []
@@ -124,15 +122,14 @@ def _of_call(node: ast.Call) -> list[Found]:
         ]
         return [(n, SOME, 0) for n in [*found, *more]]
     given = node.args
-    if module is not None:
+    if module[0]:
         given = [a for k, a in enumerate(given) if _is_smooth(*module, k)]
     names = list(_names([*given, *(k.value for k in node.keywords)]))
-    if name is not None:
+    if name:
         if _FLAT_NAMES.match(name):
             return []
         count = SOME if name in ("abs", "float", "max", "min", "pow", "sum") else UNKNOWN
         return [(n, count, 0) for n in dict.fromkeys(names)]
-    assert module is not None
     if module[1] in FLAT or "random" in module[0]:
         return []
     if module[1] == "angle":  # flat for real numbers only
@@ -153,20 +150,16 @@ def _is_smooth(module: str, name: str, position: int) -> bool:
 def _names(nodes: list[ast.expr]) -> Iterator[str]:
     """Yield the names of values, not those in subscripts."""
     for node in nodes:
-        if isinstance(node, ast.Name):
-            yield node.id
-        elif isinstance(node, (ast.Tuple, ast.List)):
-            yield from _names(node.elts)
-        elif isinstance(node, ast.Attribute):
-            if node.attr not in SHAPE:
-                yield from _names([node.value])
-        elif isinstance(node, ast.Call):
-            yield from _names([*node.args, *(k.value for k in node.keywords)])
-        elif isinstance(node, ast.IfExp):
-            yield from _names([node.body, node.orelse])
-        elif isinstance(node, ast.BinOp):
-            yield from _names([node.left, node.right])
-        elif isinstance(node, ast.UnaryOp):
-            yield from _names([node.operand])
-        elif isinstance(node, ast.Subscript):
-            yield from _names([node.value])
+        match node:
+            case ast.Name(name):
+                yield name
+            case ast.Tuple(items) | ast.List(items):
+                yield from _names(items)
+            case ast.Attribute(base, name) if name not in SHAPE:
+                yield from _names([base])
+            case ast.Subscript(base) | ast.UnaryOp(_, base):
+                yield from _names([base])
+            case ast.Call(_, arguments, named):
+                yield from _names([*arguments, *(k.value for k in named)])
+            case ast.IfExp(_, one, two) | ast.BinOp(one, _, two):
+                yield from _names([one, two])

@@ -98,9 +98,7 @@ def _is_call(statement: ast.Assign, wanted: ast.Assign) -> bool:
     """
     one, two = statement.value, wanted.value
     target = statement.targets[0]
-    if not isinstance(one, ast.Call) or not (
-        FORWARD.search(called(one) or "") or is_pushed(target, one)
-    ):
+    if not isinstance(one, ast.Call) or not (FORWARD.search(called(one)) or is_pushed(target, one)):
         return False
     first = target.elts[0] if isinstance(target, ast.Tuple) else target
     if text_of(first) != text_of(wanted.targets[0]):
@@ -120,7 +118,7 @@ def _is_call(statement: ast.Assign, wanted: ast.Assign) -> bool:
 
 def is_pushed(target: ast.expr, value: ast.expr) -> bool:
     """Whether an assignment calls a function that returns a value and its tangent."""
-    name = called(value) or ""
+    name = called(value)
     if not isinstance(target, ast.Tuple) or len(target.elts) != 2:
         return False
     return bool(TANGENT.search(name)) or name.startswith("jvp")

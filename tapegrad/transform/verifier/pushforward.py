@@ -8,15 +8,14 @@ in the structure of the arguments and of the result.
 from __future__ import annotations
 
 import ast
-import re
+from typing import Any
 
 from tapegrad.transform.syntax import text_of
-from tapegrad.transform.verifier.code import Code, called
+from tapegrad.transform.verifier.code import Code, called, results_of
+from tapegrad.transform.verifier.cotangents import DOT
 from tapegrad.transform.verifier.forward_names import TangentCode
-from tapegrad.transform.verifier.memory import results_of
 
 _COPIES = (".copy()", ".T.copy().T", ".copy()[..., ::1]")  # for each layout
-_SUFFIX = re.compile(r"_dot\d*$")
 
 
 def check_pushforward(code: Code, others: dict[str, TangentCode]) -> None:
@@ -28,9 +27,9 @@ def check_pushforward(code: Code, others: dict[str, TangentCode]) -> None:
         With the line of the call or the return.
     """
     for place, statement in enumerate(code.body):
-        value = getattr(statement, "value", None)
-        other = others.get(called(value) or "")
-        if other is not None and isinstance(value, ast.Call):
+        value: Any = getattr(statement, "value", None)
+        other = others.get(called(value))
+        if other is not None:
             _check_arguments(code, statement, value, other)
             _check_results(code, statement, code.body[place + 1 :], other)
 
@@ -44,7 +43,7 @@ def _check_arguments(code: Code, statement: ast.stmt, call: ast.Call, other: Tan
     written = other.summaries[other.code.name].writes
     dots = {}
     for dot in code.parameters[count:]:
-        found = _SUFFIX.search(dot)
+        found = DOT.search(dot)
         dots[dot[: found.start()] if found else ""] = dot
     for path, argument in zip(other.given, given, strict=True):
         text = text_of(argument)

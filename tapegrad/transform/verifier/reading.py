@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import ast
-import re
 
 from tapegrad.transform.syntax import text_of
+from tapegrad.transform.verifier.cotangents import SEED
 from tapegrad.transform.verifier.events import Event, Expected, Value
 from tapegrad.transform.verifier.linear import ONE, ZERO, Map, negative, product, total
 from tapegrad.transform.verifier.sources import Helper, Sources
 from tapegrad.transform.verifier.walk import Walk
-
-SEED = re.compile(r"g_seed\d*_\d+$")
 
 
 class Reading(Sources):
@@ -55,7 +53,7 @@ class Reading(Sources):
             return self.constant(node, target, statement)
         sign = self.sign(node)
         if len(found) == 1:
-            _, name, value, is_part = found[0]
+            name, value, is_part = found[0]
             stem = self.stem(name)
             if SEED.match(name) and sign > 0 and not isinstance(value, Helper):
                 if not self.are_seeded:
@@ -70,7 +68,7 @@ class Reading(Sources):
                 return value if sign > 0 else negative(value)
         events = []
         values: list[tuple[int, Map]] = []
-        for _, name, value, is_part in found:
+        for name, value, is_part in found:
             made = self.walk.frame.get(self.stem(name))
             if made is None or made.event is None or is_part or isinstance(value, Helper):
                 raise self.wrong(f"{name} is no cotangent of what an operation makes", statement)

@@ -9,13 +9,12 @@ from __future__ import annotations
 import ast
 import re
 
-from tapegrad.transform.syntax import leaves, paired
-from tapegrad.transform.verifier.code import Code, called, module_call
+from tapegrad.transform.syntax import paired
+from tapegrad.transform.verifier.code import ZEROS, Code, called, module_call, names_of
 from tapegrad.transform.verifier.memory import differ
 from tapegrad.transform.verifier.summary import Summary
 
 _OWN = re.compile(r"_(bar|dot)\d*$")
-_ZEROS = (("np", "zeros"), ("np", "zeros_like"))
 
 
 def check_returned(codes: list[Code], summaries: dict[str, Summary], fresh: set[str]) -> None:
@@ -41,9 +40,9 @@ def check_returned(codes: list[Code], summaries: dict[str, Summary], fresh: set[
             if not isinstance(statement, ast.Assign):
                 continue
             function = called(statement.value)
-            names = [n.id for n in leaves(statement.targets[0]) if isinstance(n, ast.Name)]
+            names = names_of(statement.targets[0])
             places = [place for place, name in enumerate(names) if name in made]
-            if function is None or function in fresh or len(places) < 2:
+            if not function or function in fresh or len(places) < 2:
                 continue
             if not differ(function, len(names), places, summaries):
                 found = " and ".join(names[place] for place in places)
@@ -58,5 +57,5 @@ def _made(code: Code) -> set[str]:
         if isinstance(statement, ast.Assign)
         for target, value in paired(statement.targets[0], statement.value)
         if isinstance(target, ast.Name) and _OWN.search(target.id)
-        if isinstance(value, ast.Call) and module_call(value) in _ZEROS
+        if module_call(value) in ZEROS
     }

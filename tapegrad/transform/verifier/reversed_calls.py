@@ -6,8 +6,7 @@ import ast
 import builtins
 from typing import Any
 
-from tapegrad.transform.syntax import leaves
-from tapegrad.transform.verifier.code import called, names_in
+from tapegrad.transform.verifier.code import called, names_in, names_of
 from tapegrad.transform.verifier.cotangents import FORWARD, REVERSE, TAPE
 from tapegrad.transform.verifier.numbering import Needs, Numbering
 
@@ -49,7 +48,7 @@ class ReversedCalls:
         value = getattr(node, "value", None)
         if not isinstance(value, ast.Call):
             return set()
-        places = self.needs.get(called(value) or "", Needs()).unread
+        places = self.needs.get(called(value), Needs()).unread
         return {id(argument) for k, argument in enumerate(value.args) if k in places}
 
     def agree(self, one: tuple[int, ...], other: tuple[int, ...], function: str) -> bool:
@@ -60,10 +59,10 @@ class ReversedCalls:
 
     def note_call(self, node: ast.stmt) -> None:
         """Check a call of a reverse function, or remember a call that may be reversed later."""
-        value = getattr(node, "value", None)
-        function = called(value) if isinstance(node, (ast.Assign, ast.Expr)) else None
+        value: Any = getattr(node, "value", None)
+        function = called(value) if isinstance(node, (ast.Assign, ast.Expr)) else ""
         self.noted = None
-        if function is None or not isinstance(value, ast.Call):
+        if not function:
             return
         if function in self.numbers.summaries and REVERSE.search(function):
             self.check_call(function, value, node)
@@ -79,7 +78,7 @@ class ReversedCalls:
         pair = FORWARD.sub(r"_reverse\1", function)
         names = [n for a in call.args for n in self.memory.shared(a)]
         if isinstance(node, ast.Assign):
-            found = [n.id for n in leaves(node.targets[0]) if isinstance(n, ast.Name)]
+            found = names_of(node.targets[0])
             results = [n if n in self.memory.arrays else "" for n in found]
         else:
             results = []

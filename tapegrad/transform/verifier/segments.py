@@ -27,10 +27,9 @@ from __future__ import annotations
 import ast
 
 from tapegrad.transform.syntax import leaves, text_of
-from tapegrad.transform.verifier.code import Code, called, module_call
-from tapegrad.transform.verifier.cotangents import REVERSE, TAPE
+from tapegrad.transform.verifier.code import Code, called, calls, module_call, names_of
+from tapegrad.transform.verifier.cotangents import REVERSE, SEED, TAPE
 from tapegrad.transform.verifier.numbering import Needs
-from tapegrad.transform.verifier.reading import SEED
 from tapegrad.transform.verifier.summary import Summary
 
 
@@ -107,8 +106,7 @@ def _check_forward(forward: Code, own: Code, function: str) -> dict[str, str]:
                 raise forward.wrong("not what a segment pushes", node)
         elif called(value) == function and given == own.parameters and result is None:
             shown = target or "None"
-            parts = leaves(node.targets[0]) if isinstance(node, ast.Assign) else []
-            result = [n.id for n in parts if isinstance(n, ast.Name)]
+            result = names_of(node.targets[0]) if isinstance(node, ast.Assign) else []
         else:
             raise forward.wrong("not what the forward half of a segment does", node)
     end = forward.body[-1]
@@ -125,8 +123,7 @@ def _check_reverse(
 ) -> None:
     """Check the reverse half."""
     values = [n.value for n in forward.body if isinstance(n, ast.Assign)]
-    calls = [n for n in values if isinstance(n, ast.Call)]
-    pushes = [n for n in calls if module_call(n) == ("runtime", "push_array")]
+    pushes = [n for n in values if calls(n, [("runtime", "push_array")])]
     *pops, call, end = reverse.body
     popped = []
     for node, push in zip(pops, reversed(pushes), strict=True):

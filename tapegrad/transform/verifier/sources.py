@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import ast
+from typing import NamedTuple
 
-from tapegrad.transform.verifier.code import called, module_call
+from tapegrad.transform.verifier.code import called, calls, module_call
 from tapegrad.transform.verifier.events import Contents, Event, Handle
 from tapegrad.transform.verifier.linear import Map
 from tapegrad.transform.verifier.memory import SHAPE, SHAPE_CALLS
 from tapegrad.transform.verifier.walk import Walk
 
 _SUMS = ("sum", "float32", "float64", "float", "sum_numbered")
-_NO_SOURCES = SHAPE_CALLS | {"places"}
 
 
 class Helper:
@@ -21,9 +21,12 @@ class Helper:
         self.event, self.value = event, value
 
 
-Source = tuple[
-    ast.expr, str, "Map | Helper", bool
-]  # an expression, its name, its value, and whether it is a part
+class Source(NamedTuple):
+    """A cotangent or tangent that is read: its name, its value, and whether it is only a part."""
+
+    name: str
+    value: Map | Helper
+    is_part: bool
 
 
 class Sources:
@@ -49,10 +52,8 @@ class Sources:
             return [found]
         if isinstance(node, ast.Attribute) and node.attr in SHAPE:
             return []
-        if isinstance(node, ast.Call):
-            module = module_call(node)
-            if module is not None and module[1] in _NO_SOURCES:
-                return []
+        if module_call(node)[1] in SHAPE_CALLS:
+            return []
         return [
             source
             for child in ast.iter_child_nodes(node)
@@ -61,7 +62,7 @@ class Sources:
         ]
 
     def source(self, node: ast.expr) -> Source | None:
-        while isinstance(node, ast.Call) and module_call(node) == ("runtime", "moved"):
+        while calls(node, [("runtime", "moved")]):
             node = node.args[0]  # or what stands for 0, if others are not 0
         inner: ast.expr = node
         while not isinstance(inner, ast.Name):
@@ -86,9 +87,9 @@ class Sources:
                 node = node.func.value
             shown = self.walk.handle(node)
             if shown is None:
-                return (node, name, self.contents.read(handle), False)
-            return (node, name, self.contents.read(shown), not isinstance(node, ast.Name))
-        return (node, name, self.number(name, node), False)
+                return Source(name, self.contents.read(handle), False)
+            return Source(name, self.contents.read(shown), not isinstance(node, ast.Name))
+        return Source(name, self.number(name, node), False)
 
     def sign(self, node: ast.expr) -> int:
         """Return 1 or -1 if an expression is a cotangent or minus a cotangent, else 0."""
@@ -100,7 +101,6 @@ class Sources:
         if isinstance(node, ast.Attribute) and node.attr == "real":
             return self.sign(node.value)  # the cotangent of a real operand
         if isinstance(node, ast.Call) and node.args:
-            module = module_call(node)
-            if (called(node) or (module or ("", ""))[1]) in _SUMS:
+            if (called(node) or module_call(node)[1]) in _SUMS:
                 return self.sign(node.args[-1])
         return 0

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import ast
-import re
 from typing import Any
 
 from tapegrad.transform.syntax import paired, text_of
 from tapegrad.transform.verifier.code import (
     Code,
+    assigned,
     called,
     module_call,
     names_in,
+    noted,
     targets,
-    walk,
 )
-from tapegrad.transform.verifier.cotangents import TAPE
+from tapegrad.transform.verifier.cotangents import BAR, TAPE
 from tapegrad.transform.verifier.memory import added_to
 
 
@@ -42,12 +42,9 @@ class Static:
         self.arrays: set[str] = set(checked.memory.arrays)
         self.flat = {name for code in codes for name in code.flat}
         self.zeros: set[str] = set()
-        self.copies_of_views: set[str] = set()
         self.copies: set[tuple[str, str]] = set()
         self.needed: set[str] = set()
         self.primal = {n for code in codes for n in code.locals} - cotangents.names
-        self._assigned: dict[int, set[str]] = {}
-        self._counted: dict[int, set[str]] = {}
         suffix = cotangents.suffix
         for code in codes:
             given = {p.removesuffix(suffix) for p in code.parameters if p.endswith(suffix)}
@@ -60,9 +57,8 @@ class Static:
                         continue
                     if isinstance(value, ast.Name):
                         self.copies.add((target.id, value.id))
-                    if target.id in cotangents.names and isinstance(value, ast.Call):
-                        found = module_call(value)
-                        if found is not None and found[1] in ("zeros", "zeros_like"):
+                    if target.id in cotangents.names:
+                        if module_call(value)[1] in ("zeros", "zeros_like"):
                             self.zeros.add(target.id.removesuffix(suffix))
                     if isinstance(value, ast.BinOp) and text_of(value.left) == "top":
                         self.needed.add(target.id)
@@ -81,7 +77,7 @@ class Static:
                 if not isinstance(node, ast.Call):
                     continue
                 module = module_call(node)
-                if module is not None and 0 <= added_to(module) < len(node.args):
+                if 0 <= added_to(module) < len(node.args):
                     target = node.args[added_to(module)]
                     if isinstance(target, ast.Name) and target.id.endswith(suffix):
                         found.add(target.id)
@@ -90,7 +86,7 @@ class Static:
                     continue
                 for param, argument in zip(summary.params, node.args, strict=False):
                     if isinstance(argument, ast.Name) and argument.id.endswith(suffix):
-                        if param not in summary.given and re.search(r"_bar\d*$", param):
+                        if param not in summary.given and BAR.search(param):
                             found.add(argument.id)
         self.arrays.update(n.removesuffix(suffix) for n in found)
         self._propagate(self.arrays)
@@ -129,25 +125,21 @@ class Static:
             self._copied[name] = found
         return other in found
 
-    def assigned(self, node: ast.For | ast.While) -> set[str]:
-        """Return the names that a loop assigns."""
-        found = self._assigned.get(id(node))
-        if found is None:
-            found = {n for s in walk(node.body) for n in targets(s)}
-            self._assigned[id(node)] = found
-        return found
 
-    def counted(self, node: ast.For | ast.While) -> set[str]:
-        """Return the names that count the iterations of a loop."""
-        found = self._counted.get(id(node))
-        if found is None:
-            found = {
-                s.target.id
-                for s in node.body
-                if isinstance(s, ast.AugAssign)
-                and isinstance(s.target, ast.Name)
-                and s.target.id not in TAPE
-                and text_of(s.value) == "1"
-            }
-            self._counted[id(node)] = found
-        return found
+@noted
+def names_of_loop(node: ast.For | ast.While) -> set[str]:
+    """Return the names that a loop assigns (cached)."""
+    return assigned(node.body)
+
+
+@noted
+def counters(node: ast.For | ast.While) -> set[str]:
+    """Return the names that count the iterations of a loop (cached)."""
+    return {
+        s.target.id
+        for s in node.body
+        if isinstance(s, ast.AugAssign)
+        and isinstance(s.target, ast.Name)
+        and s.target.id not in TAPE
+        and text_of(s.value) == "1"
+    }

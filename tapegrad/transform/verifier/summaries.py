@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import ast
 
-from tapegrad.transform.syntax import leaves, paired
+from tapegrad.transform.syntax import paired
 from tapegrad.transform.verifier.code import (
     PUSHES,
     Code,
     called,
     module_call,
+    name_of,
     names_in,
+    names_of,
 )
 from tapegrad.transform.verifier.cotangents import Cotangents
-from tapegrad.transform.verifier.memory import Memory, added_to, results_of, shape_only, shows
+from tapegrad.transform.verifier.memory import Memory, added_to, shape_only, shows
 from tapegrad.transform.verifier.summary import Summary
 
 
@@ -28,7 +30,7 @@ def summaries_of(codes: list[Code]) -> dict[str, Summary]:
             break
     for code in codes:
         for node in code.uses:
-            summary = found.get(called(node) or "")
+            summary = found.get(called(node))
             if summary is not None:
                 summary.is_called = True
     return found
@@ -42,31 +44,20 @@ def _summary(code: Code, summaries: dict[str, Summary]) -> Summary:
     position = {name: k for k, name in enumerate(code.parameters)}
     arrays = frozenset(k for name, k in position.items() if name in memory.arrays)
     classes = {k: memory.of(name) for name, k in position.items() if name in memory.arrays}
-    results: tuple[str | None, ...] = ()
-    own: frozenset[int] = frozenset()
-    numbers: frozenset[int] = frozenset()
-    for statement in code.statements:
-        if isinstance(statement, ast.Return) and statement.value is not None:
-            returned = results_of(statement.value)
-            results = tuple(
-                memory.of(leaf.id)
-                if isinstance(leaf, ast.Name) and leaf.id in memory.arrays
-                else None
-                for leaf in returned
-            )
-            names = [leaf.id if isinstance(leaf, ast.Name) else "" for leaf in returned]
-            values = {n: [v for target, v in code.pairs if target == n] for n in names}
-            own = frozenset(
-                k
-                for k, n in enumerate(names)
-                if results[k] is None and names.count(n) == 1
-                if values[n] and all(map(_is_made, values[n]))
-            )
-            numbers = frozenset(
-                k
-                for k, (n, leaf) in enumerate(zip(names, returned, strict=True))
-                if any(map(_is_number, [leaf, *values[n]]))
-            )
+    names = list(map(name_of, code.returned))
+    results = tuple(memory.of(name) if name in memory.arrays else None for name in names)
+    values = {n: [v for target, v in code.pairs if target == n] for n in names}
+    own = frozenset(
+        k
+        for k, n in enumerate(names)
+        if results[k] is None and names.count(n) == 1
+        if values[n] and all(map(_is_made, values[n]))
+    )
+    numbers = frozenset(
+        k
+        for k, (n, leaf) in enumerate(zip(names, code.returned, strict=True))
+        if any(map(_is_number, [leaf, *values[n]]))
+    )
     return Summary(
         code.parameters,
         arrays,
@@ -88,9 +79,7 @@ def _is_made(value: ast.expr) -> bool:
     """Whether a value is made by an operation, so that it is new if it is an array."""
     if isinstance(value, ast.Call):
         module = module_call(value)
-        if module is None or not module[0].startswith("np"):
-            return False
-        return not shows(module[1], value)
+        return module[0].startswith("np") and not shows(module[1], value)
     return isinstance(value, (ast.BinOp, ast.UnaryOp))
 
 
@@ -99,8 +88,7 @@ def _reads(statement: ast.stmt, memory: Memory, summaries: dict[str, Summary]) -
     bars = memory.bars & memory.arrays
 
     def read(node: ast.expr) -> list[str]:
-        module = module_call(node) if isinstance(node, ast.Call) else None
-        if module in PUSHES:
+        if module_call(node) in PUSHES:
             return []
         free = shape_only(node)
         return [n.id for n in names_in(node) if n.id in bars and id(n) not in free]
@@ -110,11 +98,11 @@ def _reads(statement: ast.stmt, memory: Memory, summaries: dict[str, Summary]) -
         return [*read(statement.value), *([] if adds else read(statement.target))]
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         call, module = statement.value, module_call(statement.value)
-        if module is not None and module[0] == "arrays":
+        if module[0] == "arrays":
             others = [a for k, a in enumerate(call.args) if k != added_to(module)]
             return [n for argument in others for n in read(argument)]
     value = getattr(statement, "value", None)
-    summary = summaries.get(called(value) or "")
+    summary = summaries.get(called(value))
     if summary is not None and isinstance(value, ast.Call):
         positions = summary.reads
         return [n for k, a in enumerate(value.args) if k in positions for n in read(a)]
@@ -124,7 +112,7 @@ def _reads(statement: ast.stmt, memory: Memory, summaries: dict[str, Summary]) -
     for target, given in paired(statement.targets[0], statement.value):
         if isinstance(target, ast.Subscript):
             found += read(target)
-        named = [n.id for n in leaves(target) if isinstance(n, ast.Name)]
+        named = names_of(target)
         if not (named and bars.issuperset(named)):  # otherwise views with separate names
             found += read(given)
     return found

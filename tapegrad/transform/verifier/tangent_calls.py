@@ -13,12 +13,12 @@ from tapegrad.transform.verifier.code import (
     is_in,
     module_call,
     names_in,
+    results_of,
 )
 from tapegrad.transform.verifier.cotangents import FORWARD, TANGENT
 from tapegrad.transform.verifier.events import Event, Handle, Memory, Operand, changed
 from tapegrad.transform.verifier.forward_names import TangentCode
 from tapegrad.transform.verifier.linear import ZERO, Map, total
-from tapegrad.transform.verifier.memory import results_of
 from tapegrad.transform.verifier.sources import Helper, Source
 from tapegrad.transform.verifier.summary import Summary
 from tapegrad.transform.verifier.tangent_reading import TangentReading
@@ -80,7 +80,7 @@ class TangentCalls:
     def call(self, node: ast.Assign, target: ast.Tuple, call: ast.Call) -> None:
         """Process a call that returns a value with its tangent."""
         self.stores.check_stores(node)  # the call may read them, possibly through the tape
-        function = called(call) or ""
+        function = called(call)
         other = self.others.get(function)
         if other is None:
             count = next(k for k, a in enumerate(call.args) if self.reads_tangents(a))
@@ -131,7 +131,7 @@ class TangentCalls:
     def passed(self, event: Event, place: Hashable, given: list[Source], node: ast.AST) -> Map:
         """Return the tangent of a result of a call, from the tangents that it is given."""
         found = ZERO
-        for _, name, value, _ in given:
+        for name, value, _ in given:
             assert not isinstance(value, Helper)
             found = total(found, self.reading.through(event, place, name, value, 0, node))
         return found
@@ -218,7 +218,9 @@ class TangentCalls:
             if not isinstance(value, Handle):
                 continue
             self.reading.versions[value.memory] = self.reading.versions.get(value.memory, 0) + 1
-            if isinstance(dot, Handle) and any(source[1] == name + self.suffix for source in given):
+            if isinstance(dot, Handle) and any(
+                source.name == name + self.suffix for source in given
+            ):
                 event.parts.append(name)
                 event.passed.append(value)
                 changes.append((dot, self.passed(event, changed(name), given, node)))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterator
 
 from tapegrad.transform.facts import NEW_METHODS
 from tapegrad.transform.syntax import leaves, text_of
-from tapegrad.transform.verifier.code import called, module_call, names_in
+from tapegrad.transform.verifier.code import ZEROS, called, module_call, names_in
 from tapegrad.transform.verifier.events import (
     Event,
     ExpectedTangents,
@@ -31,7 +31,6 @@ _LINEAR: dict[str, Callable[[list[ast.expr]], list[ast.expr]]] = {
     **dict.fromkeys(("copy", "ascontiguousarray", "atleast_1d", "repeat"), lambda args: args[:1]),
     "where": lambda args: args[1:],
 }
-_ZEROS = ("zeros", "zeros_like")
 _KEEP_ZEROS = NEW_METHODS - {"argsort", "clip"}  # methods that make zeros of zeros
 _NUMBERS = ("float32", "float64", "complex64", "complex128", "complex", "float")
 
@@ -77,12 +76,10 @@ class TangentReading(Sources):
     def source(self, node: ast.expr) -> Source | None:
         found = super().source(node)
         if found is not None:
-            value, handle = (
-                self.walk.frame.get(self.stem(found[1])),
-                self.walk.frame.get(found[1]),
-            )
+            frame = self.walk.frame
+            value, handle = frame.get(self.stem(found.name)), frame.get(found.name)
             if isinstance(value, Handle) and isinstance(handle, Handle):
-                self.pair(value, handle, found[1], node)
+                self.pair(value, handle, found.name, node)
         return found
 
     def pair(self, value: Handle, handle: Handle, name: str, node: ast.AST) -> None:
@@ -105,14 +102,14 @@ class TangentReading(Sources):
         """Whether an expression is visibly zero."""
         if isinstance(node, ast.Call):
             module = module_call(node)
-            if module is not None and module[0] == "np" and module[1] in _ZEROS:
+            if module in ZEROS:
                 return True
-            if module is not None and module[0] == "np" and module[1] in _LINEAR:
+            if module[0] == "np" and module[1] in _LINEAR:
                 given = _LINEAR[module[1]](node.args)
                 return bool(given) and all(map(self.is_zero, given))
             if isinstance(node.func, ast.Attribute) and node.func.attr in _KEEP_ZEROS:
                 return self.is_zero(node.func.value)
-            name = called(node) or (module or ("", ""))[1]
+            name = called(node) or module[1]
             return bool(node.args) and name in _NUMBERS and all(map(self.is_zero, node.args))
         if isinstance(node, ast.UnaryOp):
             return self.is_zero(node.operand)
@@ -132,7 +129,7 @@ class TangentReading(Sources):
                 raise self.wrong(f"what is added to the tangent of {stem} is no tangent", statement)
             if sources and isinstance(value, (Number, Handle)) and value.event is not None:
                 self.check_reads(term, value.event, statement)
-            for _, name, given, _ in sources:
+            for name, given, _ in sources:
                 assert not isinstance(given, Helper)
                 change = self.edge(value, name, given, sign * plain, statement)
                 found = total(found, change)
@@ -240,8 +237,7 @@ class TangentReading(Sources):
         return self.versions.get(value.memory, 0) if isinstance(value, Handle) else 0
 
     def set_value(self, name: str, value: Value) -> None:
-        self.walk.frame.names[name] = value
-        self.walk.frame.own.add(name)
+        self.walk.frame.set(name, value)
 
     def set_number(self, name: str, found: Map | Helper, value: Value | None) -> None:
         self.numbers[name] = found

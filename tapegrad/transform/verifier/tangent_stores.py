@@ -6,7 +6,7 @@ import ast
 from collections.abc import Hashable
 
 from tapegrad.transform.syntax import text_of
-from tapegrad.transform.verifier.code import POPS, called, module_call
+from tapegrad.transform.verifier.code import POPS, base_of, called, calls, module_call
 from tapegrad.transform.verifier.events import Event, Handle, Number
 from tapegrad.transform.verifier.linear import ZERO, negative, total
 from tapegrad.transform.verifier.sources import Helper
@@ -62,8 +62,7 @@ class TangentStores:
         self.tops[top] = step
 
     def place_on_tape(self, call: ast.Call) -> tuple[Hashable, ...]:
-        function = (module_call(call) or ("", ""))[1]
-        kind = "pop" if ("runtime", function) in POPS else "push"
+        kind = "pop" if calls(call, POPS) else "push"
         return kind, self.walk.outcomes.key(call.args[1]), text_of(call.args[-1])
 
     def addition(self, call: ast.Call) -> tuple[str | None, Hashable, bool]:
@@ -72,8 +71,8 @@ class TangentStores:
         Also return the step to the elements, and whether their old values are lost.
         """
         module = module_call(call)
-        function = called(call) if module is None else module[1] if module[0] == "arrays" else None
-        if function is None or not call.args or not isinstance(call.args[0], ast.Name):
+        function = called(call) or (module[1] if module[0] == "arrays" else "")
+        if not function or not call.args or not isinstance(call.args[0], ast.Name):
             return None, None, False
         base = call.args[0].id
         if function.startswith("assign_"):
@@ -84,9 +83,7 @@ class TangentStores:
 
     def store_tangent(self, node: ast.stmt, target: ast.expr, value: ast.expr, sign: int) -> None:
         handle = self.walk.handle(target.value) if isinstance(target, ast.Subscript) else None
-        base = target
-        while isinstance(base, ast.Subscript):
-            base = base.value
+        base = base_of(target)
         if handle is None or not isinstance(base, ast.Name):
             raise self.wrong("a store that no pass knows", node)
         assert isinstance(target, ast.Subscript)
@@ -113,7 +110,7 @@ class TangentStores:
         sources = self.reading.sources(value)
         if not sources and not self.reading.is_zero(value):
             raise self.wrong("what is stored is no tangent", node)
-        for _, name, given, _ in sources:
+        for name, given, _ in sources:
             operand = event.operands.get(self.reading.stem(name))
             plain = sign * self.reading.sign(value)
             if operand is None or not same(

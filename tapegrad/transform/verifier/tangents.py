@@ -19,8 +19,11 @@ from tapegrad.transform.verifier.code import (
     POPS,
     PUSHES,
     Code,
-    module_call,
+    base_of,
+    calls,
+    name_of,
     names_in,
+    results_of,
 )
 from tapegrad.transform.verifier.cotangents import TANGENT
 from tapegrad.transform.verifier.events import (
@@ -33,7 +36,6 @@ from tapegrad.transform.verifier.events import (
 from tapegrad.transform.verifier.forward_names import Facts, TangentCode, find_arrays
 from tapegrad.transform.verifier.frames import Choices, go_ways
 from tapegrad.transform.verifier.linear import ONE, ZERO, Map
-from tapegrad.transform.verifier.memory import results_of
 from tapegrad.transform.verifier.pushforward import check_pushforward
 from tapegrad.transform.verifier.sources import Helper
 from tapegrad.transform.verifier.summary import Summary
@@ -41,8 +43,6 @@ from tapegrad.transform.verifier.tangent_calls import TangentCalls
 from tapegrad.transform.verifier.tangent_reading import TangentReading, same
 from tapegrad.transform.verifier.tangent_stores import TangentStores
 from tapegrad.transform.verifier.walk import Walk
-
-_ZEROS = ("zeros", "zeros_like")
 
 
 class Tangents(Walk):
@@ -104,7 +104,7 @@ class Tangents(Walk):
         found: list[tuple[str, Map]] = []
         for dot in dots:
             if isinstance(dot, ast.Name) and dot.id in self.bars:
-                given = self.reading.sources(dot)[0][2]
+                given = self.reading.sources(dot)[0].value
                 assert not isinstance(given, Helper)
                 found += [
                     *self.skipped(self.reading.stem(dot.id), rest, end),
@@ -144,7 +144,7 @@ class Tangents(Walk):
         """
         found: list[tuple[str, Map]] = []
         for leaf in rest:
-            name = leaf.id if isinstance(leaf, ast.Name) else ""
+            name = name_of(leaf)
             if name == stem and name:
                 return found
             if name:
@@ -186,7 +186,7 @@ class Tangents(Walk):
 
     def assign(self, node: ast.Assign) -> None:
         target, value = node.targets[0], node.value
-        if not isinstance(value, ast.Call) or module_call(value) not in PUSHES | POPS:
+        if not calls(value, PUSHES | POPS):
             super().assign(node)
         elif isinstance(target, ast.Tuple):
             self.stores.use_tape(target, value)
@@ -201,9 +201,7 @@ class Tangents(Walk):
         first = len(self.events)
         super().store(base, step, value, is_lost, sign)
         has_tangent = isinstance(value, ast.Name) and value.id + self.suffix in self.bars
-        while isinstance(base, ast.Subscript):
-            base = base.value
-        name = base.id if isinstance(base, ast.Name) else ""
+        name = name_of(base_of(base))
         is_read = name + self.suffix in self.checked.reads or name + self.suffix in self.stores.kept
         if is_read and (is_lost or has_tangent):
             self.stores.wanted.update((event.number, name) for event in self.events[first:])
@@ -215,14 +213,14 @@ class Tangents(Walk):
         else:
             super().effect(call)
 
-    def value(self, target: str, node: ast.expr, statement: ast.stmt) -> Value:
+    def value(self, target: str, node: ast.expr) -> Value:
         if target in self.checked.parts and target not in self.checked.own:
             made = self.value_of(target)
             self.give(target, made)
             return made
         if target in self.arrays and self.is_copy_of_passive(node):
             return self.made(target, self.event(operands={}))
-        return super().value(target, node, statement)
+        return super().value(target, node)
 
     def is_copy_of_passive(self, node: ast.expr) -> bool:
         """Whether elements of an array without tangents are gathered at an array of positions."""
@@ -266,7 +264,7 @@ class Tangents(Walk):
             self.stores.check_top(node, target.id, value)
             return
         self.reading.now = {
-            t.id: self.value(t.id, v, node)
+            t.id: self.value(t.id, v)
             for t, v in pairs
             if isinstance(t, ast.Name) and t.id not in self.bars
         }

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tapegrad.transform.nodes import is_number
 from tapegrad.transform.syntax import text_of
-from tapegrad.transform.verifier.code import POPS, is_in, module_call, nodes_of, walk
+from tapegrad.transform.verifier.code import POPS, is_in, module_call, nodes_of, noted, walk
 
 
 @dataclass(frozen=True)
@@ -141,13 +142,10 @@ class Tape:
         )
 
 
+@noted
 def mentions(node: ast.AST) -> bool:
-    """Whether code uses the tape."""
-    found: bool | None = getattr(node, "_mentions", None)
-    if found is None:
-        found = any(is_in(n, ("tape", "top")) for n in nodes_of(node))
-        vars(node)["_mentions"] = found
-    return found
+    """Whether code uses the tape (cached)."""
+    return any(is_in(n, ("tape", "top")) for n in nodes_of(node))
 
 
 def pops(body: list[ast.stmt], is_reverse: Callable[[str], bool]) -> bool:
@@ -171,73 +169,57 @@ def place(index: ast.expr) -> tuple[int, ast.expr | None, ast.expr | None] | Non
     Returns an offset only, or the number of a row, the length of a row (None for the first row) and
     the position in the row; None if it is neither.
     """
-    if isinstance(index, ast.Name) and index.id == "top":
-        return 0, None, None
-    if not isinstance(index, ast.BinOp) or not isinstance(index.op, ast.Add):
-        return None
-    left, turn = index.left, index.right
-    if isinstance(left, ast.Name) and left.id == "top":
-        if isinstance(turn, ast.Constant) and type(turn.value) is int:
-            return turn.value, None, None
-        return 0, None, turn
-    if not isinstance(left, ast.BinOp) or not isinstance(left.op, ast.Add):
-        return None
-    if not isinstance(left.left, ast.Name) or left.left.id != "top":
-        return None
-    count, length = rows_of(left.right)
-    return (count, length, turn) if length is not None else None
+    match index:
+        case ast.Name("top"):
+            return 0, None, None
+        case ast.BinOp(ast.Name("top"), ast.Add(), ast.Constant(number)) if type(number) is int:
+            return number, None, None
+        case ast.BinOp(ast.Name("top"), ast.Add(), turn):
+            return 0, None, turn
+        case ast.BinOp(ast.BinOp(ast.Name("top"), ast.Add(), rows), ast.Add(), turn):
+            count, length = rows_of(rows)
+            return (count, length, turn) if length is not None else None
+    return None
 
 
 def rows_of(node: ast.expr) -> tuple[int, ast.expr | None]:
     """Parse ``2 * trips`` or ``trips``."""
-    if isinstance(node, ast.Name):
-        return 1, node
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-        if isinstance(node.left, ast.Constant) and isinstance(node.right, ast.Name):
-            count: Any = node.left.value
-            return int(count), node.right
+    match node:
+        case ast.Name():
+            return 1, node
+        case ast.BinOp(ast.Constant(int(count)), ast.Mult(), ast.Name() as length):
+            return count, length
     return 0, None
 
 
 def kept_value(node: ast.expr) -> tuple[str, bool] | None:
     """Return the name that is written to the tape, and whether as raw bits."""
-    if isinstance(node, ast.Name):
-        return node.id, False
-    if isinstance(node, ast.Call) and text_of(node.func) == "runtime.to_bits":
-        if len(node.args) == 1 and isinstance(node.args[0], ast.Name):
-            return node.args[0].id, True
+    match node:
+        case ast.Name(name):
+            return name, False
+        case ast.Call(ast.Attribute(ast.Name("runtime"), "to_bits"), [ast.Name(name)]):
+            return name, True
     return None
 
 
 # conversions of values read to integers of other types and to members of enumerations
 _OF_BITS = {f"np.{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 _OF_BITS.add("runtime.member")
+_OF_NUMBERS = ("runtime.from_bits", "np.float32", "np.float16")
 
 
 def read_value(node: ast.expr) -> tuple[ast.expr, bool] | None:
     """Return the position that a value is read from, and whether as raw bits."""
-    if isinstance(node, ast.Compare) and len(node.ops) == 1:
-        zero = node.comparators[0]
-        if isinstance(node.ops[0], ast.NotEq) and _is_zero(zero):
-            found = read_value(node.left)
+    match node:
+        case ast.Compare(inner, [ast.NotEq()], [zero]) if is_number(zero, 0):
+            found = read_value(inner)
             return found if found is not None and found[1] else None
-        return None
-    bits = False
-    if isinstance(node, ast.Call) and text_of(node.func) in _OF_BITS:
-        found = read_value(node.args[-1])
-        return found if found is not None and found[1] else None
-    if isinstance(node, ast.Call) and len(node.args) == 1:
-        name = text_of(node.func)
-        if name == "runtime.from_bits":
-            bits = True
-        elif name not in ("np.float32", "np.float16"):
-            return None
-        node = node.args[0]
-    if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
-        if node.value.id == "tape":
-            return node.slice, bits
+        case ast.Call(func, [*_, inner]) if text_of(func) in _OF_BITS:
+            found = read_value(inner)
+            return found if found is not None and found[1] else None
+        case ast.Call(func, [ast.Subscript(ast.Name("tape"), index)]):
+            name = text_of(func)
+            return (index, name == "runtime.from_bits") if name in _OF_NUMBERS else None
+        case ast.Subscript(ast.Name("tape"), index):
+            return index, False
     return None
-
-
-def _is_zero(node: Any) -> bool:
-    return isinstance(node, ast.Constant) and type(node.value) is int and node.value == 0

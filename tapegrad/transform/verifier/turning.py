@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
+from tapegrad.transform.nodes import binary, call_of, integer
 from tapegrad.transform.syntax import leaves, text_of
 from tapegrad.transform.verifier.code import (
     called,
@@ -226,24 +227,19 @@ class Turning:
             raise error
         if name == "turn":
             first = text_of(node.body[0])
-            place = text_of(
-                ast.BinOp(low, ast.Add(), ast.BinOp(ast.Name("turn"), ast.Mult(), step))
-            )
+            place = text_of(binary(low, "+", binary(ast.Name("turn"), "*", step)))
             if first != f"{loop.index} = {place}":
                 raise error
-            count = bounds_of(node.iter)
-            assert count is not None
-            last = count[0]
-            if text != f"range({text_of(last)}, -1, -1)":
-                raise error
-            if not isinstance(last, ast.BinOp) or text_of(last.right) != "1":
-                raise error
-            if not isinstance(last.op, ast.Sub):
-                raise error
-            if text_of(last.left) == f"len(range({', '.join(shown)}))":
+            match node.iter:
+                case ast.Call(_, [ast.BinOp(count, ast.Sub(), one) as last, *_]):
+                    if text != f"range({text_of(last)}, -1, -1)" or text_of(one) != "1":
+                        raise error
+                case _:
+                    raise error
+            if text_of(count) == f"len(range({', '.join(shown)}))":
                 if not known[1] or loop.breaks:
                     raise error
-            elif self.by_count.get(self.numbers.value(last.left)) is not loop:
+            elif self.by_count.get(self.numbers.value(count)) is not loop:
                 raise error
             return
         if not known[1] or loop.breaks:
@@ -252,8 +248,8 @@ class Turning:
         if same is not None and [text_of(part) for part in same] == shown:
             self.check_independent(node, loop)
             return
-        first = text_of(ast.BinOp(high, ast.Sub(), ast.Constant(1)))
-        final = text_of(ast.BinOp(low, ast.Sub(), ast.Constant(1)))
+        first = text_of(binary(high, "-", ast.Constant(1)))
+        final = text_of(binary(low, "-", ast.Constant(1)))
         if (least := integer(low)) is not None:
             final = str(least - 1)
         if shown[2] != "1" or text != f"range({first}, {final}, -1)":
@@ -316,11 +312,10 @@ class Turning:
 
         A cotangent is an array, or the elements of an array that an index selects.
         """
-        module = module_call(call) if isinstance(call, ast.Call) else None
-        if module is None or module[1].startswith("assign_"):
+        module = module_call(call)
+        if not isinstance(call, ast.Call) or module[1].startswith("assign_"):
             return None
         position = added_to(module)
-        assert isinstance(call, ast.Call)
         target = call.args[position] if position >= 0 else None
         if not isinstance(target, ast.Name) or target.id not in self.bars:
             return None
@@ -393,13 +388,9 @@ def bounds_of(node: ast.expr) -> tuple[ast.expr, ast.expr, ast.expr] | None:
 def trips_of(low: ast.expr, high: ast.expr, step: ast.expr) -> ast.expr:
     """Return the trip count of a loop over a range, as generated code computes it."""
     if integer(step) != 1:
-        return _call("len", _call("range", low, high, step))
-    count = high if integer(low) == 0 else ast.BinOp(high, ast.Sub(), low)
-    return _call("max", count, ast.Constant(0))
-
-
-def _call(function: str, *arguments: ast.expr) -> ast.Call:
-    return ast.Call(ast.Name(function, ast.Load()), [*arguments], [])
+        return call_of("len", call_of("range", low, high, step))
+    count = high if integer(low) == 0 else binary(high, "-", low)
+    return call_of("max", count, ast.Constant(0))
 
 
 def are_own(elements: list[tuple[str, ast.expr | None]], loop: Turned) -> bool:
@@ -423,16 +414,6 @@ def are_own(elements: list[tuple[str, ast.expr | None]], loop: Turned) -> bool:
             return False
         places.append({k for k, part in enumerate(parts) if part == loop.index})
     return bool(set.intersection(*places))
-
-
-def integer(node: ast.expr) -> int | None:
-    """Return the value of an integer constant, None for other expressions."""
-    sign = 1
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        sign, node = -1, node.operand
-    if isinstance(node, ast.Constant) and type(node.value) is int:
-        return sign * node.value
-    return None
 
 
 def targets_of(body: list[ast.stmt]) -> set[str]:

@@ -17,16 +17,10 @@ import ast
 from tapegrad.transform.syntax import leaves, paired, text_of
 from tapegrad.transform.verifier import tape as of_tape
 from tapegrad.transform.verifier.adjoint import compare
-from tapegrad.transform.verifier.code import (
-    Code,
-    called,
-    condition,
-    names_in,
-    walk,
-)
+from tapegrad.transform.verifier.code import Code, called, condition, names_in, results_of, walk
 from tapegrad.transform.verifier.cotangents import FORWARD, REVERSE, TANGENT, TAPE
 from tapegrad.transform.verifier.keeping import Keeping
-from tapegrad.transform.verifier.memory import results_of, shape_only
+from tapegrad.transform.verifier.memory import shape_only
 from tapegrad.transform.verifier.numbering import Needs, Numbering, Place, State
 from tapegrad.transform.verifier.reversed_calls import ReversedCalls
 from tapegrad.transform.verifier.summary import Summary
@@ -293,7 +287,7 @@ class Values:
     def check_elements(self, node: ast.stmt) -> None:
         """Refuse elements that were written since the reversed operation read them."""
         value = getattr(node, "value", None)
-        if value is None or self.cotangents.is_reverse(called(value) or ""):
+        if value is None or self.cotangents.is_reverse(called(value)):
             return
         read: list[ast.expr] = [value]
         if isinstance(value, ast.Call) and isinstance(node, ast.Expr):

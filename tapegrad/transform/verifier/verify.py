@@ -7,7 +7,7 @@ import builtins
 from collections.abc import Iterable, Mapping, Sequence
 
 from tapegrad.transform.errors import InternalError
-from tapegrad.transform.verifier.code import Code, Primal, functions_of, targets, walk
+from tapegrad.transform.verifier.code import Code, Primal, assigned, functions_of
 from tapegrad.transform.verifier.cotangents import FORWARD, REVERSE
 from tapegrad.transform.verifier.definedness import Definedness
 from tapegrad.transform.verifier.primal import check_primal
@@ -76,8 +76,9 @@ def verify(
         by_name = {code.name: code for code in codes}
         for code in codes:
             code.pure = frozenset(pure)
+        originals = {}
         for name, known in (primals or {}).items():
-            primal = functions_of(known.text)[0]
+            primal = originals[name] = functions_of(known.text)[0]
             check_primal(by_name[name], primal)
             for half in {name, FORWARD.sub(r"_reverse\1", name)}:
                 code = by_name[half]
@@ -88,7 +89,7 @@ def verify(
                 by_name[name].primal = by_name[function].locals
         for code in codes if primals is not None else ():
             code.primal = code.primal or code.locals  # otherwise it has no code of a derivative
-        _check(codes, functions, set(fresh), segments, primals or {})
+        _check(codes, functions, set(fresh), segments, originals)
     except _LOST as error:
         what = f"the verifier cannot follow it ({type(error).__name__}: {error})"
         raise InternalError(what, codes[-1].name, 1, codes[-1].lines[0]) from error
@@ -116,7 +117,7 @@ def verify_names(
     known = {*vars(builtins), *functions, *(tree.name for tree in trees)}
     for tree in trees:
         code = Code(tree.name, [parameter.arg for parameter in tree.args.args], tree.body, lines)
-        code.locals = {*code.parameters, *(n for s in walk(code.body) for n in targets(s))}
+        code.locals = {*code.parameters, *assigned(code.body)}
         Definedness(code, known).run()
 
 
@@ -132,7 +133,7 @@ def _check(
     functions: Iterable[str],
     fresh: set[str],
     segments: Mapping[str, tuple[str, str]],
-    primals: Mapping[str, Primal],
+    originals: Mapping[str, Code],
 ) -> None:
     known = {*vars(builtins), *functions, *(code.name for code in codes)}
     for code in codes:
@@ -141,7 +142,7 @@ def _check(
     check_returned(codes, summaries, fresh)
     by_name = {code.name: code for code in codes}
     needs = {
-        name: check_segment(by_name, summaries, name, *both, functions_of(primals[both[1]].text)[0])
+        name: check_segment(by_name, summaries, name, *both, originals[both[1]])
         for name, both in segments.items()
     }
     verify_values(codes, summaries, needs)

@@ -15,17 +15,21 @@ from tapegrad.transform.syntax import leaves, paired, text_of
 from tapegrad.transform.verifier.code import (
     Code,
     called,
+    calls,
     module_call,
     names_in,
+    names_of,
     nodes_of,
+    results_of,
     targets,
 )
 from tapegrad.transform.verifier.events import Event, Handle, Memory, Number, Operand, Value
 from tapegrad.transform.verifier.frames import MOST_TURNS, AbandonedError, Choices, Frame
 from tapegrad.transform.verifier.linear import Maps
-from tapegrad.transform.verifier.memory import SHAPE, results_of, shows
+from tapegrad.transform.verifier.memory import SHAPE, shows
 from tapegrad.transform.verifier.operands import SOME, operands
 from tapegrad.transform.verifier.outcomes import Outcomes
+from tapegrad.transform.verifier.static import counters, names_of_loop
 from tapegrad.transform.verifier.tape import mentions
 
 
@@ -87,8 +91,7 @@ class Walk:
             value = Handle(Memory())
         else:
             value = Number(self.outcomes.fresh() if key is None else key)
-        value.event, value.place = event, len(event.results)
-        event.results.append(value)
+        event.makes(value)
         return value
 
     def handle(self, node: ast.expr) -> Handle | None:
@@ -106,7 +109,7 @@ class Walk:
             return None if base is None else base.view(("attribute", node.attr))
         if isinstance(node, ast.Call):
             module = module_call(node)
-            if module is not None:
+            if module[0]:
                 if not node.args or not shows(module[1], node):
                     return None
                 base, name, more = self.handle(node.args[0]), module[1], node.args[1:]
@@ -215,20 +218,19 @@ class Walk:
         for target, value in paired(node.targets[0], node.value):
             if isinstance(target, ast.Name):
                 if not self.is_done(target.id):
-                    found.append((target.id, self.value(target.id, value, node)))
+                    found.append((target.id, self.value(target.id, value)))
             elif isinstance(target, ast.Subscript):
                 self.store(target.value, self.step(target.slice), value, True)
             else:
-                parts = [n.id for n in leaves(target) if isinstance(n, ast.Name)]
+                parts = names_of(target)
                 if not all(map(self.is_done, parts)):
                     event = self.event(operands=self.operands(value, parts))
                     self.note_call(event, value, parts)
                     found += [(part, self.made(part, event)) for part in parts]
         for name, made in found:
-            self.frame.names[name] = made
-            self.frame.own.add(name)
+            self.frame.set(name, made)
 
-    def value(self, target: str, node: ast.expr, statement: ast.stmt) -> Value:
+    def value(self, target: str, node: ast.expr) -> Value:
         """Return the value that is assigned to a name."""
         if isinstance(node, ast.Name) and node.id in self.frame.names:
             return self.frame.names[node.id]
@@ -238,8 +240,6 @@ class Walk:
             handle = self.handle(node)
             if handle is not None and target not in self.facts.zeros:
                 return handle
-            if target in self.facts.copies_of_views and handle is not None:
-                return self.made(target, self.event(operands={}))
         literal = self.literal(node) if target in self.arrays else None
         if literal is not None:
             return literal
@@ -263,15 +263,14 @@ class Walk:
 
     def literal(self, node: ast.expr) -> Handle | None:
         """Return the array of a display or of a number, None for other expressions."""
-        if not isinstance(node, ast.Call) or module_call(node) not in _LITERALS:
+        if not calls(node, _LITERALS):
             return None
         given = node.args[0]
         is_number = isinstance(given, ast.Name) and isinstance(self.frame.get(given.id), Number)
         if not is_number and not isinstance(given, (ast.List, ast.Tuple)):
             return None
         handle = Handle(Memory())
-        handle.event = self.event()
-        handle.event.results.append(handle)
+        self.event().makes(handle)
         for place, element in _elements(given, ()):
             if isinstance(element, ast.Name) and element.id in self.frame.names:
                 value = self.frame.names[element.id]
@@ -302,7 +301,7 @@ class Walk:
     def operands(self, node: ast.expr, results: list[str]) -> dict[str, Operand]:
         found: dict[str, Operand] = {}
         is_flat = bool(results) and self.facts.flat.issuperset(results)
-        if is_flat and called(node) is None:  # a function of the user may write to its arguments
+        if is_flat and not called(node):  # a function of the user may write to its arguments
             return found
         has_bars = any(n + self.suffix in self.bars for n in results)
         for name, count, sign in operands(node):
@@ -320,14 +319,14 @@ class Walk:
         if not isinstance(node, ast.Call):
             return
         function, module = called(node), module_call(node)
-        if module is not None and module[0] in ("arrays", "runtime"):
+        if module[0] in ("arrays", "runtime"):
             function = module[1]
-        elif function is None and module is None:
+        elif not function and not module[0]:
             assert isinstance(node.func, ast.Attribute)  # a method, possibly static
             event.function = node.func.attr
             event.arguments = tuple(self.identity(a) for a in node.args)
             event.instance = self.identity(node.func.value)
-        if function is not None:
+        if function:
             event.function = function
             event.arguments = tuple(self.identity(a) for a in node.args)
             has_bars = any(n + self.suffix in self.bars for n in results)
@@ -367,15 +366,14 @@ class Walk:
         elif isinstance(node.target, ast.Name) and node.target.id in self.arrays:
             self.store(node.target, self.step(WHOLE), node.value, False, sign)
         elif isinstance(node.target, ast.Name) and not self.is_of_tape(node.target):
-            self.frame.names[node.target.id] = Number(self.outcomes.fresh())
-            self.frame.own.add(node.target.id)
+            self.frame.set(node.target.id, Number(self.outcomes.fresh()))
 
     def effect(self, call: ast.Call) -> None:
         """Process a call in an expression statement."""
         module = module_call(call)
-        if module is not None and module[0] == "arrays" and module[1].startswith("assign_"):
+        if module[0] == "arrays" and module[1].startswith("assign_"):
             self.store(call.args[0], self.step(WHOLE), call.args[1], True)
-        elif module is None and called(call) is not None:
+        elif called(call):
             event = self.event(operands=self.operands(call, []))
             self.note_call(event, call, [])
 
@@ -389,8 +387,8 @@ class Walk:
         if not self.is_forward:
             return self.again(node)
         outer = self.frame
-        going = self.facts.assigned(node) & outer.names.keys()
-        counted = self.facts.counted(node)
+        going = names_of_loop(node) & outer.names.keys()
+        counted = counters(node)
         frames: list[Frame] = []
         outer.turns[id(node)] = frames
         outer.begun[id(node)] = []
