@@ -252,10 +252,11 @@ def _link(one: TangentCode, statement: ast.Assign, other: TangentCode) -> None:
 
 
 class Facts(Static):
-    """Facts about names from the text; arrays are also known from calls."""
+    """Facts about the names of a function with tangents."""
 
-    def _find_arrays(self, codes: list[Code], checked: TangentCode, suffix: str) -> None:
-        self.arrays = checked.memory.arrays
+    def __init__(self, checked: TangentCode, differentiated: set[str]) -> None:
+        super().__init__(checked, differentiated)
+        suffix = checked.cotangents.suffix
         self.zeros = set(checked.parts).difference(checked.own)
         for name, value in checked.code.pairs:
             module = module_call(value)

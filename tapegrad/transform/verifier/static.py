@@ -6,17 +6,8 @@ import ast
 from typing import Any
 
 from tapegrad.transform.syntax import paired, text_of
-from tapegrad.transform.verifier.code import (
-    Code,
-    assigned,
-    called,
-    module_call,
-    names_in,
-    noted,
-    targets,
-)
-from tapegrad.transform.verifier.cotangents import BAR, TAPE
-from tapegrad.transform.verifier.memory import added_to
+from tapegrad.transform.verifier.code import assigned, module_call, names_in, noted
+from tapegrad.transform.verifier.cotangents import TAPE
 
 
 class Static:
@@ -39,7 +30,7 @@ class Static:
     def __init__(self, checked: Any, differentiated: set[str]) -> None:
         codes, cotangents = checked.codes, checked.cotangents
         self.differentiated = differentiated
-        self.arrays: set[str] = set(checked.memory.arrays)
+        self.arrays: set[str] = checked.memory.arrays
         self.flat = {name for code in codes for name in code.flat}
         self.zeros: set[str] = set()
         self.copies: set[tuple[str, str]] = set()
@@ -62,55 +53,10 @@ class Static:
                             self.zeros.add(target.id.removesuffix(suffix))
                     if isinstance(value, ast.BinOp) and text_of(value.left) == "top":
                         self.needed.add(target.id)
-        self._find_arrays(codes, checked, suffix)
         every = {n.id for code in codes for s in code.statements for n in names_in(s)}
         self.outside = {n for n in every if n + suffix in cotangents.names} - self.primal
         self.primal |= self.outside
         self._copied: dict[str, set[str]] = {}
-
-    def _find_arrays(self, codes: list[Code], checked: Any, suffix: str) -> None:
-        """Find the arrays that only their cotangents distinguish from numbers."""
-        found = {p for code in codes for p in code.parameters if p.endswith(suffix)}
-        found.update(name + suffix for name in self.zeros)
-        for code in codes:
-            for node in code.uses:
-                if not isinstance(node, ast.Call):
-                    continue
-                module = module_call(node)
-                if 0 <= added_to(module) < len(node.args):
-                    target = node.args[added_to(module)]
-                    if isinstance(target, ast.Name) and target.id.endswith(suffix):
-                        found.add(target.id)
-                summary = checked.summaries.get(called(node))
-                if summary is None:
-                    continue
-                for param, argument in zip(summary.params, node.args, strict=False):
-                    if isinstance(argument, ast.Name) and argument.id.endswith(suffix):
-                        if param not in summary.given and BAR.search(param):
-                            found.add(argument.id)
-        self.arrays.update(n.removesuffix(suffix) for n in found)
-        self._propagate(self.arrays)
-        numbers: set[str] = set()
-        for code in codes:
-            for statement in code.statements:
-                if isinstance(statement, ast.Assign):
-                    is_number = isinstance(statement.value, (ast.BinOp, ast.Constant, ast.UnaryOp))
-                else:
-                    is_number = isinstance(statement, ast.AugAssign)
-                if is_number:
-                    numbers.update(n for n in targets(statement) if n.endswith(suffix))
-        numbers = {n.removesuffix(suffix) for n in numbers}
-        self._propagate(numbers)
-        self.arrays -= numbers
-
-    def _propagate(self, names: set[str]) -> None:
-        """Add the names that are assigned from names in a set, or the other way round."""
-        count = -1
-        while count != len(names):
-            count = len(names)
-            for one, two in self.copies:
-                if one in names or two in names:
-                    names.update((one, two))
 
     def is_copy(self, name: str, other: str) -> bool:
         """Whether a name may be a copy of another one, possibly through several assignments."""
