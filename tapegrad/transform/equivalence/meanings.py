@@ -266,7 +266,8 @@ def _function(value: Any) -> Any:
 def _dispatcher(value: Dispatcher) -> Callable[..., Any]:
     """Return what stands for a compiled function."""
     function = value.py_func
-    if _is_of_package(function.__module__ or ""):
+    # those of the examples in docstrings are a user's
+    if _is_of_package(function.__module__ or "") and not hasattr(value, "defvjp"):
         return interpreted(function)
     has_rule = getattr(value, "rule_vjp", None) or getattr(value, "rule_jvp", None)
     return of_user(function, has_slope=not has_rule)
