@@ -188,10 +188,12 @@ def written(statement: Statement) -> list[str]:
 
 def is_new(let: Let) -> bool:
     """Whether an operation on arrays without derivative allocates a new array."""
-    expr = let.expr
-    if isinstance(expr, ast.Call) and isinstance(expr.func, ast.Attribute):
-        return expr.func.attr in NEW_METHODS
-    return isinstance(expr, (ast.BinOp, ast.UnaryOp, ast.Compare))
+    match let.expr:
+        case ast.Call(ast.Attribute(_, method)):
+            return method in NEW_METHODS
+        case ast.BinOp() | ast.UnaryOp() | ast.Compare():
+            return True
+    return False
 
 
 class Activity:
@@ -327,8 +329,10 @@ def unused_at_times(function: FunctionIR, results: Iterable[str]) -> set[str]:
 
 def _is_of_shape(statement: Statement) -> bool:
     """Whether a statement reads nothing but the shape of an array."""
-    expr = statement.expr if isinstance(statement, Let) else None
-    return isinstance(expr, ast.Attribute) and expr.attr in ("shape", "size", "ndim")
+    match statement:
+        case Let(expr=ast.Attribute(_, "shape" | "size" | "ndim")):
+            return True
+    return False
 
 
 def _always_used(let: Let) -> list[str]:

@@ -92,13 +92,12 @@ def _is_of_storage(expr: ast.expr, kinds: dict[str, Any]) -> bool:
 
     These are their strides, and whether two arrays are the same object.
     """
-    if isinstance(expr, ast.Compare) and isinstance(expr.ops[0], (ast.Is, ast.IsNot)):
-        ends = (expr.left, expr.comparators[0])
-        return all(isinstance(n, ast.Name) and is_array(kinds.get(n.id)) for n in ends)
-    if not isinstance(expr, ast.Attribute) or not isinstance(expr.value, ast.Name):
-        return False
-    is_asked = expr.attr in ("strides", "flags", "ctypes", "data")
-    return is_asked and is_array(kinds.get(expr.value.id))
+    match expr:
+        case ast.Compare(ast.Name(id=one), [ast.Is() | ast.IsNot(), *_], [ast.Name(id=two), *_]):
+            return is_array(kinds.get(one)) and is_array(kinds.get(two))
+        case ast.Attribute(ast.Name(id=array), "strides" | "flags" | "ctypes" | "data"):
+            return is_array(kinds.get(array))
+    return False
 
 
 def _refusal(function: FunctionIR, loop: Loop, what: str, way_out: str) -> TransformError:

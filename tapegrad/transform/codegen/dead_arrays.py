@@ -14,7 +14,7 @@ from dataclasses import replace
 from tapegrad.transform import facts
 from tapegrad.transform.generated import Generated
 from tapegrad.transform.ir import names_in
-from tapegrad.transform.syntax import callee_of, subtree, text_of
+from tapegrad.transform.syntax import array_of, callee_of, subtree, text_of
 
 _NEW = tuple(f"np.{name}" for name in facts.MADE & facts.OF_SHAPES)
 _PAIR = ["value", "dots"]
@@ -27,7 +27,7 @@ def without_values(functions: list[Generated]) -> list[Generated]:
     then 0, unless another function calls it.
     """
     trees = [copy.deepcopy(function.tree) for function in functions]
-    uses = Counter(n.id for tree in trees for n in subtree(tree) if isinstance(n, ast.Name))
+    uses = Counter(n for tree in trees for n in names_in(tree))
     inner = ""
     for tree in trees:
         inner = _inner(tree) or inner
@@ -47,9 +47,9 @@ def without_values(functions: list[Generated]) -> list[Generated]:
 def _inner(function: ast.FunctionDef) -> str:
     """Return the name of the function that a pushforward calls, "" for other functions."""
     for node in function.body:
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
-            if names_in(node.targets[0]) == _PAIR:
-                return text_of(node.value.func)
+        match node:
+            case ast.Assign([target, *_], ast.Call(callee)) if names_in(target) == _PAIR:
+                return text_of(callee)
     return ""
 
 
@@ -71,14 +71,12 @@ def _remove_value(function: ast.FunctionDef) -> None:
 
 def _only_writes(node: ast.stmt) -> str:
     """Return the array that a statement makes or writes without any other effect, or ""."""
-    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-        is_new = callee_of(node.value) in _NEW
-        return node.targets[0].id if is_new else ""
-    if isinstance(node, (ast.Assign, ast.AugAssign)):
-        target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-        calls = any(isinstance(part, ast.Call) for part in subtree(node))
-        if isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name) and not calls:
-            return target.value.id
+    match node:
+        case ast.Assign([ast.Name(id=name), *_], value):
+            return name if callee_of(value) in _NEW else ""
+        case ast.Assign([target, *_]) | ast.AugAssign(target):
+            calls = any(isinstance(part, ast.Call) for part in subtree(node))
+            return "" if calls else array_of(target)
     return ""
 
 

@@ -18,8 +18,9 @@ from typing import Any
 from tapegrad.transform.codegen.forward import Forward
 from tapegrad.transform.errors import SingleDirectionError
 from tapegrad.transform.generated import Generated
-from tapegrad.transform.ir import take
-from tapegrad.transform.syntax import callee_of, subtree
+from tapegrad.transform.ir import names_in, take
+from tapegrad.transform.nodes import integer
+from tapegrad.transform.syntax import callee_of, subtree, text_of
 
 Names = dict[str, list[str]]
 """The names of a tangent in all directions, by its name in code with one direction."""
@@ -91,7 +92,7 @@ def in_directions(
 
 def _all_names(tree: ast.FunctionDef) -> set[str]:
     params = {p.arg for p in tree.args.args}
-    return params.union(n.id for n in subtree(tree) if isinstance(n, ast.Name))
+    return params.union(names_in(tree))
 
 
 def _tangents(tree: ast.FunctionDef, mode: Forward, count: int) -> Names:
@@ -169,37 +170,37 @@ class _Writer:
 
     def statement_of_entry(self, node: ast.stmt) -> Iterator[ast.stmt]:
         """Yield the call of the function that computes tangents."""
-        call = getattr(node, "value", None)
-        if isinstance(node, ast.Assign) and isinstance(call, ast.Call):
-            node.value = self.call(call)
-            yield node
-        elif self.has_tangents(node):
-            raise SingleDirectionError("a statement with tangents")
-        else:
-            yield node
+        match node:
+            case ast.Assign(_, ast.Call() as call):
+                node.value = self.call(call)
+            case _ if self.has_tangents(node):
+                raise SingleDirectionError("a statement with tangents")
+        yield node
 
     def statement(self, node: ast.stmt) -> Iterator[ast.stmt]:
         """Yield the statements in place of one with tangents."""
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
-            target, value = node.targets[0], node.value
-            if isinstance(value, ast.Tuple):
-                pairs = list(zip(target.elts, value.elts, strict=True))
+        match node:
+            case ast.Assign([ast.Tuple(targets), *_], ast.Tuple(values)):
+                pairs = list(zip(targets, values, strict=True))
                 made = [pair for one in pairs for pair in self.assignments(*one)]
                 targets, values = map(list, zip(*made, strict=True))
                 yield ast.Assign([ast.Tuple(targets, ast.Store())], ast.Tuple(values, ast.Load()))
                 return
-            on_tape = callee_of(value) in ON_TAPE
-            if not on_tape and not all(map(self.is_tangent, subtree(target))):
-                yield self.call_of_both(target, value)
-                return
-        elif isinstance(node, ast.Assign):
-            if not self.is_of_tangent(node.targets[0]):
-                raise SingleDirectionError("something else is assigned from tangents")
-        elif isinstance(node, ast.AugAssign):
-            if not self.is_of_tangent(node.target):
-                raise SingleDirectionError("something else is changed by tangents")
-        elif not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)):
-            raise SingleDirectionError("a statement of another kind")
+            case ast.Assign([ast.Tuple() as target, *_], value):
+                on_tape = callee_of(value) in ON_TAPE
+                if not on_tape and not all(map(self.is_tangent, subtree(target))):
+                    yield self.call_of_both(target, value)
+                    return
+            case ast.Assign([target, *_]):
+                if not self.is_of_tangent(target):
+                    raise SingleDirectionError("something else is assigned from tangents")
+            case ast.AugAssign(target):
+                if not self.is_of_tangent(target):
+                    raise SingleDirectionError("something else is changed by tangents")
+            case ast.Expr(ast.Call()):
+                pass
+            case _:
+                raise SingleDirectionError("a statement of another kind")
         for k in range(self.count):
             yield self.renamed(node, k)
 
@@ -213,19 +214,18 @@ class _Writer:
 
     def call_of_both(self, target: ast.Tuple, value: ast.expr) -> ast.stmt:
         """Return the call of a function that returns its value and tangents."""
-        if not isinstance(value, ast.Call) or len(target.elts) != 2:
-            raise SingleDirectionError("an assignment of another kind")
-        dots = target.elts[1]
-        if not isinstance(dots, ast.Tuple) or self.has_tangents(target.elts[0]):
-            raise SingleDirectionError("an assignment of another kind")
-        if not all(map(self.is_tangent, dots.elts)):
-            raise SingleDirectionError("something else is assigned with tangents")
-        pattern = ast.Tuple([target.elts[0], self.repeated(dots)], ast.Store())
-        return ast.Assign([pattern], self.call(value))
+        match target, value:
+            case ast.Tuple([first, ast.Tuple() as dots]), ast.Call():
+                if not self.has_tangents(first):
+                    if not all(map(self.is_tangent, dots.elts)):
+                        raise SingleDirectionError("something else is assigned with tangents")
+                    pattern = ast.Tuple([first, self.repeated(dots)], ast.Store())
+                    return ast.Assign([pattern], self.call(value))
+        raise SingleDirectionError("an assignment of another kind")
 
     def call(self, call: ast.Call) -> ast.Call:
         """Return the call of a function of the module, with all directions of its tangents."""
-        name = call.func.id if isinstance(call.func, ast.Name) else ""
+        name = text_of(call.func)
         if name not in self.of_all or call.keywords:
             raise SingleDirectionError("a call of another function with tangents")
         params = [p.arg for p in self.trees[name].args.args]
@@ -246,14 +246,12 @@ class _Writer:
             assert value is not None
             found = [self.picked(value, k) for k in range(self.count)]
             return ast.Return(ast.Tuple(found, ast.Load()))
-        if not isinstance(value, ast.Tuple) or len(value.elts) != 2:
-            raise SingleDirectionError("a result of another kind")
-        first, dots = value.elts
-        if not isinstance(dots, ast.Tuple):
-            raise SingleDirectionError("a result of another kind")
-        if self.has_tangents(first):
-            raise SingleDirectionError("tangents are part of the value")
-        return ast.Return(ast.Tuple([first, self.repeated(dots)], ast.Load()))
+        match value:
+            case ast.Tuple([first, ast.Tuple() as dots]):
+                if self.has_tangents(first):
+                    raise SingleDirectionError("tangents are part of the value")
+                return ast.Return(ast.Tuple([first, self.repeated(dots)], ast.Load()))
+        raise SingleDirectionError("a result of another kind")
 
     def repeated(self, dots: ast.Tuple) -> ast.Tuple:
         """Return a tuple of tangents in all directions."""
@@ -265,8 +263,8 @@ class _Writer:
         made = copy.deepcopy(value)
         for node in subtree(made):
             if isinstance(node, ast.Subscript):
-                assert isinstance(node.slice, ast.Constant)
-                place: Any = node.slice.value
+                place = integer(node.slice)
+                assert place is not None
                 node.slice = ast.Constant(place * self.count + direction)
         return made
 
@@ -288,7 +286,7 @@ class _Writer:
             target = target.value
         if isinstance(target, ast.Tuple):
             return all(map(self.is_of_tangent, target.elts))
-        return isinstance(target, ast.Name) and target.id in self.names
+        return text_of(target) in self.names
 
     def has_tangents(self, node: ast.AST) -> bool:
-        return any(isinstance(n, ast.Name) and n.id in self.names for n in subtree(node))
+        return any(n in self.names for n in names_in(node))

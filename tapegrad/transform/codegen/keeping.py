@@ -248,12 +248,11 @@ class Keeping:
 
     def reads_elements(self, expr: ast.expr) -> bool:
         """Whether a passive expression may read elements of an array, or fields of a record."""
-        if isinstance(expr, ast.Attribute):
-            base = expr.value
-            is_of_array = isinstance(base, ast.Name) and is_array(self.state.types.get(base.id))
-            return not is_of_array or expr.attr not in _ELEMENT_FREE
-        if isinstance(expr, ast.Call) and isinstance(expr.func, ast.Name):
-            return expr.func.id not in ("len", "np.shape", "np.size")
+        match expr:
+            case ast.Attribute(ast.Name(id=base), attribute) if attribute in _ELEMENT_FREE:
+                return not is_array(self.state.types.get(base))
+            case ast.Call(ast.Name(id="len" | "np.shape" | "np.size")):
+                return False
         return True
 
     def may_change(self, identifier: str) -> bool:

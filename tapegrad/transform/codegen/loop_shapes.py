@@ -17,7 +17,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any
 
 from numba.core import types
@@ -26,6 +26,7 @@ from tapegrad.transform.codegen.analysis import Arrays, Scopes, written
 from tapegrad.transform.codegen.keeping import Keeping
 from tapegrad.transform.codegen.reverse_state import ReverseState
 from tapegrad.transform.ir import (
+    Atom,
     Block,
     Carried,
     If,
@@ -40,6 +41,7 @@ from tapegrad.transform.ir import (
 )
 from tapegrad.transform.kinds import holds_complex, is_array, is_real
 from tapegrad.transform.rules import base as rules
+from tapegrad.transform.syntax import leaves, text_of
 
 
 def last_loop(block: Block) -> int | None:
@@ -91,14 +93,17 @@ def is_sum(loop: Loop, entry: Carried) -> bool:
     sums = {entry.phi}
     if not _only_adds(loop.body, sums):
         return False
-    if isinstance(loop.exit, ast.Name) and loop.exit.id in sums:
-        return False
-    others = [c for c in loop.carried if c is not entry]
-    if any(isinstance(c.next, ast.Name) and c.next.id in sums for c in others):
+    others = [c.next for c in loop.carried if c is not entry]
+    if any(_is_among(value, sums) for value in (loop.exit, *others)):
         return False
     if any(n in sums for statement in walk(loop.test) for n in reads(statement)):
         return False
-    return isinstance(entry.next, ast.Name) and entry.next.id in sums
+    return _is_among(entry.next, sums)
+
+
+def _is_among(atom: Atom | None, found: Container[str]) -> bool:
+    """Whether an atom is one of some names."""
+    return isinstance(atom, ast.Name) and atom.id in found
 
 
 def _only_adds(block: Block, sums: set[str]) -> bool:
@@ -127,17 +132,15 @@ def _extends(statement: Statement, sums: set[str]) -> bool:
             return False
         if rule.op.name not in ("add", "subtract"):
             return False
-        first = rule.operands[0]
-        left = isinstance(first, ast.Name) and first.id in sums
-        if rule.op.name == "subtract" and not left:
+        if rule.op.name == "subtract" and not _is_among(rule.operands[0], sums):
             return False
         sums.add(statement.target)
         return True
     if isinstance(statement, If):
-        if isinstance(statement.cond, ast.Name) and statement.cond.id in sums:
+        if _is_among(statement.cond, sums):
             return False
         for phi in statement.phis:
-            sides = [isinstance(v, ast.Name) and v.id in sums for v in (phi.then, phi.orelse)]
+            sides = [_is_among(value, sums) for value in (phi.then, phi.orelse)]
             if any(sides):
                 if not all(sides):
                     return False
@@ -145,7 +148,7 @@ def _extends(statement: Statement, sums: set[str]) -> bool:
         return True
     if isinstance(statement, Loop):
         for entry in statement.carried:
-            if isinstance(entry.init, ast.Name) and entry.init.id in sums:
+            if _is_among(entry.init, sums):
                 if not is_sum(statement, entry):
                     return False
                 sums.add(entry.phi)
@@ -216,10 +219,10 @@ def _are_own(elements: list[tuple[str, ast.expr | None]], loop: Loop) -> bool:
     for array, index in elements:
         if index is None or array != elements[0][0]:
             return False
-        parts = index.elts if isinstance(index, ast.Tuple) else [index]
+        parts = leaves(index)
         if any(isinstance(part, ast.Constant) and part.value in (None, ...) for part in parts):
             return False
-        own = {k for k, n in enumerate(parts) if isinstance(n, ast.Name) and n.id == loop.index}
+        own = {k for k, part in enumerate(parts) if text_of(part) == loop.index}
         axes = own if axes is None else axes & own
     return bool(axes)
 
@@ -263,12 +266,12 @@ def is_selected(loop: Loop, entry: Carried) -> bool:
 
 def is_recurrence(loop: Loop, going: list[Carried], kinds: dict[str, Any]) -> bool:
     """Whether an iteration computes one new value from the previous one in straight-line code."""
-    if len(going) != 1 or not isinstance(going[0].next, ast.Name):
+    if len(going) != 1:
         return False
     made = {s.target: s for s in loop.body if isinstance(s, Let)}
     plain = (rules.Elementary, rules.Load, rules.Linear, rules.Passive)
     return (
-        going[0].next.id in _chain(loop, going[0].phi)
+        _is_among(going[0].next, _chain(loop, going[0].phi))
         and len(made) == len(loop.body)
         and not any(is_array(kinds.get(target)) for target in made)
         and not any(holds_complex(kinds.get(target)) for target in made)
@@ -287,8 +290,7 @@ def polynomial_chain(loop: Loop, entry: Carried, kinds: dict[str, Any]) -> dict[
     chain = _chain(loop, entry.phi)
     others = [s for s in walk(loop.body) if not any(s is let for let in chain.values())]
     is_polynomial = (
-        isinstance(entry.next, ast.Name)
-        and entry.next.id in chain
+        _is_among(entry.next, chain)
         and all(kinds.get(target) == types.float64 for target in (entry.phi, *chain))
         and all(map(_is_polynomial, chain.values()))
         and any(map(_scales, chain.values()))

@@ -110,12 +110,10 @@ class ReadOften:
         """
         if show(high) in known:
             return known[show(high)]
-        made = self.extents.made.get(high.id) if isinstance(high, ast.Name) else None
-        if isinstance(made, Let) and isinstance(made.expr, ast.BinOp):
-            operation = made.expr
-            is_moved = isinstance(operation.op, (ast.Add, ast.Sub))
-            if is_moved and integer(operation.right) is not None:
-                return self._bound(operation.left, known)
+        match self.extents.made.get(show(high)):
+            case Let(expr=ast.BinOp(start, ast.Add() | ast.Sub(), moved)):
+                if integer(moved) is not None:
+                    return self._bound(start, known)
         return self.extents.of_number(high)
 
 

@@ -247,14 +247,15 @@ class ReverseState(Mode):
         self.read(factor)
         self.read(reads)
         sign = "+"
-        if isinstance(factor, ast.Constant) and factor.value in (1, -1):
-            term = g
-            sign = "-" if factor.value == -1 else "+"
-        elif isinstance(factor, ast.UnaryOp) and isinstance(factor.op, ast.USub):
-            term = binary(g, "*", factor.operand)
-            sign = "-"
-        else:
-            term = binary(g, "*", factor)
+        match factor:
+            case ast.Constant(1):
+                term = g
+            case ast.Constant(-1):
+                term, sign = g, "-"
+            case ast.UnaryOp(ast.USub(), operand):
+                term, sign = binary(g, "*", operand), "-"
+            case _:
+                term = binary(g, "*", factor)
         term = self.projected(target, term)
         bar = name(self.bar(target))
         if target in self.region.scope.own and target not in self.has:

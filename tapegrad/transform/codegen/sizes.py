@@ -17,6 +17,7 @@ from tapegrad.transform.codegen.reverse_state import ReverseState
 from tapegrad.transform.ir import Block, Let, Loop, Statement, name, unused
 from tapegrad.transform.printer import show
 from tapegrad.transform.rules import base as rules
+from tapegrad.transform.syntax import text_of
 from tapegrad.transform.trees import quoted
 
 
@@ -105,22 +106,16 @@ class Sizes:
 
     def measured(self, statement: Any) -> tuple[str, int] | None:
         """Return the array and the axis whose extent a statement reads, None for other ones."""
-        expr = statement.expr if isinstance(statement, Let) else None
-        if isinstance(expr, ast.Attribute) and expr.attr == "size":
-            array = show(expr.value)
-            return (array, 0) if getattr(self.state.types.get(array), "ndim", 0) == 1 else None
-        if not isinstance(expr, ast.Subscript) or not isinstance(expr.slice, ast.Constant):
-            return None
-        shape = expr.value
-        if isinstance(shape, ast.Name):
-            made = self.state.scopes.makers.get(shape.id)
-            shape = made.expr if isinstance(made, Let) else shape
-        is_shape = isinstance(shape, ast.Attribute) and shape.attr == "shape"
-        axis = expr.slice.value
-        if not is_shape or not isinstance(axis, int) or axis < 0:
-            return None
-        assert isinstance(shape, ast.Attribute)
-        return show(shape.value), axis
+        match statement:
+            case Let(expr=ast.Attribute(base, "size")):
+                array = show(base)
+                return (array, 0) if getattr(self.state.types.get(array), "ndim", 0) == 1 else None
+            case Let(expr=ast.Subscript(shape, ast.Constant(int(axis)))) if axis >= 0:
+                made = self.state.scopes.makers.get(text_of(shape))
+                match made.expr if isinstance(made, Let) else shape:
+                    case ast.Attribute(base, "shape"):
+                        return show(base), axis
+        return None
 
 
 def _zeros(extents: list[str]) -> ast.expr:

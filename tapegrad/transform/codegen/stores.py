@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from types import EllipsisType
 from typing import Any
 
 from numba.core import types
@@ -22,6 +23,7 @@ from tapegrad.transform.ir import (
 from tapegrad.transform.kinds import copy_kind, is_array
 from tapegrad.transform.nodes import call_of, copy_of, item, negative
 from tapegrad.transform.rules import base as rules
+from tapegrad.transform.syntax import leaves, text_of
 from tapegrad.transform.tape_memory.elements import is_kept_by_elements
 
 
@@ -168,27 +170,21 @@ class Stores:
 
     def _is_fancy(self, store: Store) -> bool:
         """Whether an index array selects the elements that a store writes."""
-        parts = store.index.elts if isinstance(store.index, ast.Tuple) else [store.index]
-        return any(isinstance(p, ast.Name) and is_array(self.state.types.get(p.id)) for p in parts)
+        return any(is_array(self.state.types.get(text_of(part))) for part in leaves(store.index))
 
     def _is_region(self, store: Store) -> bool:
         """Whether a store writes several elements."""
         kind = self.state.types[store.array]
-        parts = store.index.elts if isinstance(store.index, ast.Tuple) else [store.index]
         numbers = 0
-        for part in parts:
-            if isinstance(part, ast.Slice) or (
-                isinstance(part, ast.Constant) and part.value is Ellipsis
-            ):
-                return True
-            if isinstance(part, ast.Constant) and part.value is None:
-                continue
-            if isinstance(part, ast.Name):
-                of = self.state.types.get(part.id)
-                if isinstance(of, types.SliceType):
+        for part in leaves(store.index):
+            of = self.state.types.get(text_of(part))
+            match part:
+                case ast.Slice() | ast.Constant(EllipsisType()):
                     return True
-                if isinstance(of, types.BaseTuple):
-                    numbers += len(of)
-                    continue
-            numbers += 1
+                case ast.Name() if isinstance(of, types.SliceType):
+                    return True
+                case ast.Constant(None):
+                    pass
+                case _:
+                    numbers += len(of) if isinstance(of, types.BaseTuple) else 1
         return numbers < kind.ndim

@@ -14,8 +14,9 @@ def same(one: ast.expr | None, two: ast.expr | None) -> bool:
         return one is two
     if hasattr(one, "site") and hasattr(two, "site"):
         return one.site == two.site
-    if isinstance(one, ast.Name) and isinstance(two, ast.Name):
-        return one.id == two.id
-    if isinstance(one, ast.Constant) and isinstance(two, ast.Constant):
-        return type(one.value) is type(two.value) and repr(one.value) == repr(two.value)
+    match one, two:
+        case ast.Name(id=first), ast.Name(id=second):
+            return first == second
+        case ast.Constant(first), ast.Constant(second):
+            return type(first) is type(second) and repr(first) == repr(second)
     return False

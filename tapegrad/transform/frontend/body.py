@@ -143,16 +143,17 @@ class Body:
 
     def static_value(self, node: ast.expr) -> Any:
         """Return the value of an expression without local variables, or MISSING."""
-        if isinstance(node, ast.Name):
-            return MISSING if node.id in self.local else self.source.lookup(node.id)
-        if isinstance(node, ast.Attribute):
-            base = self.static_value(node.value)
-            if isinstance(base, (types.ModuleType, type)):
-                return getattr(base, node.attr, MISSING)
-            if isinstance(base, enum.Enum) and node.attr in ("value", "name"):
-                return getattr(base, node.attr)
-            if base is not MISSING and isinstance(base, tuple) and hasattr(base, "_fields"):
-                return getattr(base, node.attr, MISSING)
+        match node:
+            case ast.Name(id=identifier):
+                return MISSING if identifier in self.local else self.source.lookup(identifier)
+            case ast.Attribute(owner, attr):
+                base = self.static_value(owner)
+                if isinstance(base, (types.ModuleType, type)):
+                    return getattr(base, attr, MISSING)
+                if isinstance(base, enum.Enum) and attr in ("value", "name"):
+                    return getattr(base, attr)
+                if base is not MISSING and isinstance(base, tuple) and hasattr(base, "_fields"):
+                    return getattr(base, attr, MISSING)
         return MISSING
 
     def static(self, node: ast.expr) -> ast.expr | None:
@@ -200,10 +201,11 @@ class Body:
     def has_effects(self, node: ast.AST) -> bool:
         """Whether evaluating an expression may have side effects."""
         for part in subtree(node):
-            if isinstance(part, (ast.NamedExpr, Inlined)):
-                return True
-            if isinstance(part, ast.Call) and not self._is_pure(part.func):
-                return True
+            match part:
+                case ast.NamedExpr() | Inlined():
+                    return True
+                case ast.Call(function) if not self._is_pure(function):
+                    return True
         return False
 
     def _is_pure(self, function: ast.expr) -> bool:

@@ -91,10 +91,14 @@ class Departures:
 
     def learn(self, test: ast.expr, outcome: bool) -> None:
         """Note what the outcome of a test says about flags."""
-        while isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-            test, outcome = test.operand, not outcome
-        either = isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or)
-        parts = test.values if isinstance(test, ast.BoolOp) and either else [test]
+        match test:
+            case ast.UnaryOp(ast.Not(), operand):
+                self.learn(operand, not outcome)
+                return
+            case ast.BoolOp(ast.Or(), parts):
+                pass
+            case _:
+                parts = [test]
         flags = frozenset(part.id for part in parts if isinstance(part, ast.Name))
         if outcome and len(flags) == len(parts) and all(map(self._counts, flags)):
             self.happened |= {flags}
@@ -173,9 +177,12 @@ class Departures:
 
 def _type_of(atom: ast.expr | None, kinds: dict[str, Any]) -> Any:
     """Return the type of an atom, None if it is unknown."""
-    if isinstance(atom, ast.Name):
-        return kinds.get(atom.id)
-    return typeof(atom.value) if isinstance(atom, ast.Constant) else None
+    match atom:
+        case ast.Name(id=identifier):
+            return kinds.get(identifier)
+        case ast.Constant(value):
+            return typeof(value)
+    return None
 
 
 def _is_set(atom: ast.expr | None) -> bool:

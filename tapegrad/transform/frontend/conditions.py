@@ -114,36 +114,37 @@ class Condition:
         if (known := constant_truth(test)) is not None:
             return known
         found: ast.expr | bool
-        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-            found = self.left(test.operand, visit)
-            if isinstance(found, bool):
-                return not found
-            return ast.copy_location(ast.UnaryOp(ast.Not(), found), test)
-        if isinstance(test, ast.BoolOp):
-            either = isinstance(test.op, ast.Or)
-            values: list[ast.expr] = []
-            for value in test.values:
-                found = self.left(value, visit)
-                if found is either:
-                    return either
-                if not isinstance(found, bool):
-                    values.append(found)
-                elif has_calls(value):
-                    values.append(value)
-            if not values:
-                return not either
-            left = ast.BoolOp(test.op, values) if len(values) > 1 else values[0]
-            return ast.copy_location(left, test)
-        if isinstance(test, ast.IfExp):
-            found = self.left(test.test, visit)
-            if isinstance(found, bool):
-                side = self.left(test.body if found else test.orelse, visit)
-                return side if isinstance(side, bool) else after(test.test, side)
-            sides = [self.left(side, visit) for side in (test.body, test.orelse)]
-            if isinstance(sides[0], bool) and sides[0] is sides[1]:
-                return sides[0]
-            parts = [ast.Constant(p) if isinstance(p, bool) else p for p in (found, *sides)]
-            return ast.fix_missing_locations(ast.copy_location(ast.IfExp(*parts), test))
+        match test:
+            case ast.UnaryOp(ast.Not(), operand):
+                found = self.left(operand, visit)
+                if isinstance(found, bool):
+                    return not found
+                return ast.copy_location(ast.UnaryOp(ast.Not(), found), test)
+            case ast.BoolOp(op, operands):
+                either = isinstance(op, ast.Or)
+                values: list[ast.expr] = []
+                for value in operands:
+                    found = self.left(value, visit)
+                    if found is either:
+                        return either
+                    if not isinstance(found, bool):
+                        values.append(found)
+                    elif has_calls(value):
+                        values.append(value)
+                if not values:
+                    return not either
+                left = ast.BoolOp(op, values) if len(values) > 1 else values[0]
+                return ast.copy_location(left, test)
+            case ast.IfExp(asked, then, orelse):
+                found = self.left(asked, visit)
+                if isinstance(found, bool):
+                    side = self.left(then if found else orelse, visit)
+                    return side if isinstance(side, bool) else after(asked, side)
+                sides = [self.left(side, visit) for side in (then, orelse)]
+                if isinstance(sides[0], bool) and sides[0] is sides[1]:
+                    return sides[0]
+                parts = [ast.Constant(p) if isinstance(p, bool) else p for p in (found, *sides)]
+                return ast.fix_missing_locations(ast.copy_location(ast.IfExp(*parts), test))
         decision = self.on(test)
         if isinstance(decision, bool):
             return decision
@@ -152,22 +153,23 @@ class Condition:
 
 def _is_compound(node: ast.expr) -> bool:
     """Whether the code of an expression jumps."""
-    return isinstance(node, (ast.BoolOp, ast.IfExp)) or (
-        isinstance(node, ast.Compare) and len(node.ops) > 1
-    )
+    match node:
+        case ast.BoolOp() | ast.IfExp() | ast.Compare(_, [_, _, *_]):
+            return True
+    return False
 
 
 def _decisions(operand: ast.expr, jump: Jump) -> set[Any]:
     """Return the decisions of a jump on its operand."""
-    negated = False
-    while isinstance(operand, ast.UnaryOp) and isinstance(operand.op, ast.Not):
-        operand, negated = operand.operand, not negated
-    asked = operand.ops[0] if isinstance(operand, ast.Compare) and len(operand.ops) == 1 else None
-    if not isinstance(asked, (ast.Is, ast.IsNot, ast.In, ast.NotIn)):
-        return jump.decisions
-    # the compiler may test the opposite
-    if not jump.negative ^ negated ^ isinstance(asked, (ast.IsNot, ast.NotIn)):
-        return jump.decisions
+    match operand:
+        case ast.UnaryOp(ast.Not(), negated):
+            return _decisions(negated, Jump(not jump.negative, jump.decisions))
+        case ast.Compare(_, [ast.Is() | ast.In()]) if jump.negative:
+            pass  # the compiler may test the opposite
+        case ast.Compare(_, [ast.IsNot() | ast.NotIn()]) if not jump.negative:
+            pass
+        case _:
+            return jump.decisions
     return {d if d == UNDECIDED else not d for d in jump.decisions}
 
 
@@ -197,18 +199,16 @@ class Conditions(ast.NodeVisitor):
 
     def within(self, test: ast.expr) -> None:
         """Visit the operands of a condition."""
-        if isinstance(test, ast.BoolOp):
-            parts = test.values
-        elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-            parts = [test.operand]
-        elif isinstance(test, ast.IfExp):
-            parts = [test.test, test.body, test.orelse]
-        elif isinstance(test, ast.Compare):
-            self.generic_visit(test)
-            return
-        else:
-            self.visit(test)
-            return
+        match test:
+            case ast.BoolOp(_, parts):
+                pass
+            case ast.UnaryOp(ast.Not(), operand):
+                parts = [operand]
+            case ast.IfExp(asked, then, orelse):
+                parts = [asked, then, orelse]
+            case _:
+                self.visit(test)
+                return
         for part in parts:
             self.within(part)
 
@@ -252,32 +252,34 @@ def _tested(test: ast.expr) -> tuple[list[ast.expr], list[ast.AST], bool | None]
     """
     if (known := constant_truth(test)) is not None:
         return [], [test], known
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        operands, parts, known = _tested(test.operand)
-        return operands, [test, *parts], None if known is None else not known
-    if isinstance(test, ast.BoolOp):
-        either = isinstance(test.op, ast.Or)
-        operands, parts, values = [], [test], []
-        for value in test.values:
-            more, also, known = _tested(value)
-            operands += more
-            parts += also
-            values.append(known)
-            if known is either:
-                return operands, parts, either
-        return operands, parts, None if None in values else not either
-    if isinstance(test, ast.IfExp):
-        operands, parts, known = _tested(test.test)
-        sides = [_tested(side) for side in (test.body, test.orelse)]
-        if known is not None:
-            sides = [sides[0] if known else sides[1]]
-        for more, also, _ in sides:
-            operands += more
-            parts += also
-        values = [value for _, _, value in sides]
-        return operands, [test, *parts], values[0] if len(set(values)) == 1 else None
-    jumps = len(test.ops) if isinstance(test, ast.Compare) else 1
-    return [test] * jumps, [test], None
+    match test:
+        case ast.UnaryOp(ast.Not(), operand):
+            operands, parts, known = _tested(operand)
+            return operands, [test, *parts], None if known is None else not known
+        case ast.BoolOp(op, sides):
+            either = isinstance(op, ast.Or)
+            operands, parts, values = [], [test], []
+            for side in sides:
+                more, also, known = _tested(side)
+                operands += more
+                parts += also
+                values.append(known)
+                if known is either:
+                    return operands, parts, either
+            return operands, parts, None if None in values else not either
+        case ast.IfExp(asked, then, orelse):
+            operands, parts, known = _tested(asked)
+            found = [_tested(side) for side in (then, orelse)]
+            if known is not None:
+                found = [found[0] if known else found[1]]
+            for more, also, _ in found:
+                operands += more
+                parts += also
+            values = [value for _, _, value in found]
+            return operands, [test, *parts], values[0] if len(set(values)) == 1 else None
+        case ast.Compare(_, ops):
+            return [test] * len(ops), [test], None
+    return [test], [test], None
 
 
 def after(test: ast.expr, value: ast.expr) -> ast.expr:
@@ -292,9 +294,9 @@ def after(test: ast.expr, value: ast.expr) -> ast.expr:
 def has_calls(node: ast.expr) -> bool:
     """Whether evaluating an expression may have side effects."""
     for part in subtree(node):
-        if isinstance(part, ast.Call):
-            if not isinstance(part.func, ast.Name) or part.func.id not in _PURE:
+        match part:
+            case ast.Call(ast.Name(id=called)) if called in _PURE:
+                pass
+            case ast.Call() | ast.NamedExpr():
                 return True
-        elif isinstance(part, ast.NamedExpr):
-            return True
     return False

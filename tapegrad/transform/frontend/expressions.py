@@ -70,11 +70,14 @@ class Expressions:
 
         Branches that numba removes from the user's function are already removed.
         """
-        if isinstance(cond, ast.Constant) or (
-            isinstance(cond, ast.Name) and cond.id in self.body.constants
-        ):
-            return self.body.let(ast.Call(self.body.builtin("bool"), [cond], []), "cond")
-        return cond
+        match cond:
+            case ast.Constant():
+                pass
+            case ast.Name(id=identifier) if identifier in self.body.constants:
+                pass
+            case _:
+                return cond
+        return self.body.let(ast.Call(self.body.builtin("bool"), [cond], []), "cond")
 
     def choose(
         self,
@@ -141,19 +144,18 @@ class Expressions:
     def expression(self, node: ast.expr, env: Env, stem: str = "t") -> ast.expr:
         """Append the code of an expression; return its atom."""
         self.body.line = getattr(node, "lineno", self.body.line)
-        if isinstance(node, ast.Constant):
-            return constant(node.value)
-        if isinstance(node, ast.Name):
-            if node.id in env:
-                return env[node.id]
-            if node.id in self.body.local:
+        match node:
+            case ast.Constant(value):
+                return constant(value)
+            case ast.Name(id=identifier) if identifier in env:
+                return env[identifier]
+            case ast.Name(id=identifier) if identifier in self.body.local:
                 raise self.body.refuse(
-                    f"{node.id!r} is undefined here on every path; assign it first", node
+                    f"{identifier!r} is undefined here on every path; assign it first", node
                 )
-        if isinstance(node, (ast.Name, ast.Attribute)):
-            found = self.body.static(node)
-            if found is not None:
-                return found
+        found = self.body.static(node)
+        if found is not None:
+            return found
         method = getattr(self, f"_{type(node).__name__.lower()}", None)
         if method is None:
             raise self.body.refuse_node(node)
@@ -168,38 +170,36 @@ class Expressions:
         return self.lists.made(ast.List(items, ast.Load()), stem, env)
 
     def _binop(self, node: ast.BinOp, env: Env, stem: str) -> ast.expr:
-        sides = (node.left, node.right)
-        if isinstance(node.op, ast.Mult) and any(
-            isinstance(side, ast.List) and len(side.elts) == 1 for side in sides
-        ):
-            left, right = (
-                ast.List([self.expression(side.elts[0], env)], ast.Load())
-                if isinstance(side, ast.List)
-                else self.expression(side, env)
-                for side in sides
-            )
-            return self.lists.made(ast.BinOp(left, node.op, right), stem, env)
+        match node:
+            case ast.BinOp(ast.List([_]), ast.Mult()) | ast.BinOp(_, ast.Mult(), ast.List([_])):
+                left, right = (
+                    ast.List([self.expression(side.elts[0], env)], ast.Load())
+                    if isinstance(side, ast.List)
+                    else self.expression(side, env)
+                    for side in (node.left, node.right)
+                )
+                return self.lists.made(ast.BinOp(left, node.op, right), stem, env)
         left = self.expression(node.left, env)
         right = self.expression(node.right, env)
-        if isinstance(left, ast.Constant) and isinstance(right, ast.Constant):
-            if not (_is_literal(node.left) and _is_literal(node.right)):
+        match left, right:
+            case ast.Constant(), ast.Constant() if not _is_literal(node):
                 left = self.body.let(left, "t")  # so that Python does not fold it
         return self.body.let(ast.BinOp(left, node.op, right), stem)
 
     def _unaryop(self, node: ast.UnaryOp, env: Env, stem: str) -> ast.expr:
         operand = self.expression(node.operand, env)
-        if isinstance(operand, ast.Constant) and isinstance(node.op, ast.Invert):
-            if not _is_literal(node.operand):
+        match node.op, operand:
+            case ast.Invert(), ast.Constant() if not _is_literal(node.operand):
                 operand = self.body.let(operand, "t")  # so that Python does not fold it
-        if isinstance(operand, ast.Constant) and isinstance(node.op, ast.USub):
-            if isinstance(operand.value, int) and operand.value >= 2**63:
+            case ast.USub(), ast.Constant(int(value)) if value >= 2**63:
                 raise self.body.refuse(
                     "cannot differentiate minus an integer of 2**63 or more, which is unsigned for "
                     "numba; write the value that is meant, as np.int64 or np.uint64",
                     node,
                 )
-            value: Any = operand.value
-            return constant(-value)
+            case ast.USub(), ast.Constant(value):
+                number: Any = value
+                return constant(-number)
         return self.body.let(ast.UnaryOp(node.op, operand), stem)
 
     def _compare(self, node: ast.Compare, env: Env, stem: str) -> ast.expr:
@@ -211,8 +211,8 @@ class Expressions:
     ) -> ast.expr:
         """Append a possibly chained comparison; each operand is evaluated once."""
         right = self.expression(others[0], env)
-        if isinstance(ops[0], (ast.Is, ast.IsNot)) and isinstance(left, ast.Constant):
-            if left.value is not None:
+        match ops[0], left:
+            case ast.Is() | ast.IsNot(), ast.Constant(value) if value is not None:
                 left = self.body.let(left, "t")  # Python warns of a comparison with a literal
         first = self.body.let(ast.Compare(left, ops[:1], [right]), stem)
         if len(ops) == 1:
@@ -261,11 +261,12 @@ class Expressions:
     def _joinedstr(self, node: ast.JoinedStr, env: Env, stem: str) -> ast.expr:
         parts: list[ast.expr] = []
         for part in node.values:
-            if isinstance(part, ast.FormattedValue):
-                value = self.expression(part.value, env)
-                parts.append(ast.FormattedValue(value, part.conversion, part.format_spec))
-            else:
-                parts.append(part)
+            match part:
+                case ast.FormattedValue(value, conversion, spec):
+                    shown = self.expression(value, env)
+                    parts.append(ast.FormattedValue(shown, conversion, spec))
+                case _:
+                    parts.append(part)
         return self.body.let(ast.JoinedStr(parts), stem)
 
     def _dict(self, node: ast.Dict, env: Env, stem: str) -> ast.expr:
@@ -294,39 +295,39 @@ class Expressions:
         """Return an index: an atom, a slice of atoms, or a tuple of these."""
         if _is_ellipsis(node):
             return ast.Tuple([node], ast.Load())  # numba can write to a[...], but not read it
-        if isinstance(node, ast.Tuple):
-            items = [i if _is_ellipsis(i) else self.index(i, env) for i in node.elts]
-            return ast.Tuple(items, ast.Load())
-        if isinstance(node, ast.Slice):
-            parts = (node.lower, node.upper, node.step)
-            return ast.Slice(*(None if p is None else self.expression(p, env) for p in parts))
+        match node:
+            case ast.Tuple(parts):
+                items = [part if _is_ellipsis(part) else self.index(part, env) for part in parts]
+                return ast.Tuple(items, ast.Load())
+            case ast.Slice(low, high, step):
+                ends = (None if p is None else self.expression(p, env) for p in (low, high, step))
+                return ast.Slice(*ends)
         return self.expression(node, env)
 
     def _call(self, node: ast.Call, env: Env, stem: str) -> ast.expr:
-        callee = (
-            self.body.static(node.func)
-            if isinstance(node.func, (ast.Name, ast.Attribute))
-            else None
-        )
-        if callee is None:
-            if isinstance(node.func, ast.Attribute):
-                base = self.expression(node.func.value, env)
-                if isinstance(base, Items):
-                    return self.lists.method(base, node, env, stem)
-                callee = ast.Attribute(base, node.func.attr, ast.Load())
-            else:
-                callee = self.expression(node.func, env)
+        callee = self.body.static(node.func)
+        if callee is None and isinstance(node.func, ast.Attribute):
+            base = self.expression(node.func.value, env)
+            if isinstance(base, Items):
+                return self.lists.method(base, node, env, stem)
+            callee = ast.Attribute(base, node.func.attr, ast.Load())
+        elif callee is None:
+            callee = self.expression(node.func, env)
         value: Any = self.body.statics.get(callee.id) if isinstance(callee, ast.Name) else None
-        if value is np.select and _is_of_lists(node):
-            return self.selection(node, env, stem)
+        match node.args:
+            case [ast.List(conditions), ast.List(choices), *default] if value is np.select:
+                if len(conditions) == len(choices):
+                    default += [word.value for word in node.keywords]
+                    return self.selection(conditions, choices, default, env, stem)
         arguments: list[ast.expr] = []
         for position, argument in enumerate(node.args):
-            if position == 0 and isinstance(argument, ast.List) and value in (np.array, np.asarray):
-                arguments.append(self.nested_list(argument, env))
-            elif isinstance(argument, ast.Starred):
-                arguments.append(ast.Starred(self.expression(argument.value, env), ast.Load()))
-            else:
-                arguments.append(self.expression(argument, env))
+            match argument:
+                case ast.List() if position == 0 and value in (np.array, np.asarray):
+                    arguments.append(self.nested_list(argument, env))
+                case ast.Starred(items):
+                    arguments.append(ast.Starred(self.expression(items, env), ast.Load()))
+                case _:
+                    arguments.append(self.expression(argument, env))
         keywords = []
         for word in node.keywords:
             if word.arg is None:
@@ -348,20 +349,22 @@ class Expressions:
         found = self.lists.called(call, value, env, stem)
         return self.body.let(call, stem) if found is None else found
 
-    def selection(self, node: ast.Call, env: Env, stem: str) -> ast.expr:
+    def selection(
+        self,
+        conditions: list[ast.expr],
+        choices: list[ast.expr],
+        default: list[ast.expr],
+        env: Env,
+        stem: str,
+    ) -> ast.expr:
         """Append `np.select` of lists as the selections that it consists of.
 
         A list of arrays has no derivative, and a tuple of them is accepted for one layout only.
         """
-        conditions, choices = (
-            [self.expression(item, env) for item in given.elts]
-            for given in node.args[:2]
-            if isinstance(given, ast.List)
-        )
-        default = [*node.args[2:], *(word.value for word in node.keywords)]
+        given = [[self.expression(item, env) for item in items] for items in (conditions, choices)]
         found = self.expression(default[0], env) if default else constant(0)
         where = self.body.outside("np.where", np.where)
-        for condition, choice in reversed(list(zip(conditions, choices, strict=True))):
+        for condition, choice in reversed(list(zip(*given, strict=True))):
             found = self.body.let(ast.Call(where, [condition, choice, found], []), stem)
         return found
 
@@ -377,19 +380,13 @@ class Expressions:
         )
 
 
-def _is_of_lists(node: ast.Call) -> bool:
-    """Whether a call of `np.select` has a list of as many choices as conditions."""
-    given = node.args[:2]
-    sizes = {len(argument.elts) for argument in given if isinstance(argument, ast.List)}
-    return len(given) == 2 and all(isinstance(a, ast.List) for a in given) and len(sizes) == 1
-
-
 def _is_literal(node: ast.expr) -> bool:
     """Whether Python folds an expression at compile time."""
-    if isinstance(node, ast.BinOp):
-        return _is_literal(node.left) and _is_literal(node.right)
-    if isinstance(node, ast.UnaryOp):
-        return _is_literal(node.operand)
+    match node:
+        case ast.BinOp(left, _, right):
+            return _is_literal(left) and _is_literal(right)
+        case ast.UnaryOp(_, operand):
+            return _is_literal(operand)
     return isinstance(node, ast.Constant)
 
 

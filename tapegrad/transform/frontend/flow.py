@@ -28,6 +28,11 @@ NO_SEQUENCE = (
 _OF_DICTS = ("items", "keys", "values")
 
 
+def stem_of(target: ast.expr, other: str) -> str:
+    """Return the stem for the name of a value that is assigned: that of the variable, if any."""
+    return target.id if isinstance(target, ast.Name) else other
+
+
 class Flow:
     """Appends branches and loops.
 
@@ -129,7 +134,7 @@ class Flow:
         bounds, bind = self.iteration(node.iter, env, over)
         roomy = self.lists.roomy
         self.lists.roomy = roomy | self.lists.reserve(node, bounds, env)
-        index = self.body.fresh(node.target.id if isinstance(node.target, ast.Name) else "i")
+        index = self.body.fresh(stem_of(node.target, "i"))
 
         def body(inner: Env) -> None:
             bind(name(index), node.target, inner)
@@ -301,9 +306,8 @@ class Flow:
 
         The lists that it iterates over are added to `over`.
         """
-        if isinstance(node, ast.Call):
-            function = self.body.static_value(node.func)
-            if function in (range, numba.prange) and not node.keywords:
+        match node:
+            case ast.Call(called, _, []) if self.body.static_value(called) in (range, numba.prange):
                 bounds = self.bounds(node, env)
                 return tuple(bounds), lambda i, target, inner: self.assign(target, i, inner)
         length, item = self.sequence(node, env, over)
@@ -329,16 +333,17 @@ class Flow:
                 "for i in tg.checkpointed(range(n))",
                 node,
             )
-        memory = given.get("memory", constant(None))
-        is_default = isinstance(memory, ast.Constant) and memory.value is None
         plain = copy.copy(node)
         plain.iter = steps
-        if isinstance(memory, ast.Constant) and not is_default:
-            if type(memory.value) is not int or memory.value < 1:
+        match given.get("memory"):
+            case None | ast.Constant(None):
+                return plain, constant(0)
+            case ast.Constant(memory) if type(memory) is not int or memory < 1:
                 raise self.body.refuse(
                     "tapegrad.checkpointed: memory is an integer, and at least 1", node
                 )
-        return plain, constant(0) if is_default else self.expressions.expression(memory, env)
+            case memory:
+                return plain, self.expressions.expression(memory, env)
 
     def is_prange(self, node: ast.expr) -> bool:
         """Whether the iterations of a ``for`` over an expression may run in parallel."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from tapegrad.transform.frontend.liveness import assigned
 from tapegrad.transform.frontend.source import Source
+from tapegrad.transform.ir import names_in
 from tapegrad.transform.syntax import subtree
 
 Renaming = dict[str, str]
@@ -46,12 +47,7 @@ class Definition:
         self.body = body
         self.node = node
         self.bound = set(parameters) | set(assigned(body))
-        read = {
-            part.id
-            for statement in body
-            for part in subtree(statement)
-            if isinstance(part, ast.Name)
-        }
+        read = {found for statement in body for found in names_in(statement)}
         self.captured = sorted(read - self.bound)
 
     def renamed(self, new: Renaming) -> Definition:
@@ -153,13 +149,10 @@ class _Inliner(ast.NodeTransformer):
         return self.define(node.name, node.args, node.body, node)
 
     def visit_Assign(self, node: ast.Assign) -> ast.stmt:
-        target = node.targets[0]
-        if isinstance(node.value, ast.Lambda) and isinstance(target, ast.Name):
-            if len(node.targets) == 1:
-                body: list[ast.stmt] = [
-                    ast.copy_location(ast.Return(node.value.body), node.value.body)
-                ]
-                return self.define(target.id, node.value.args, body, node)
+        match node:
+            case ast.Assign([ast.Name(id=name)], ast.Lambda(arguments, value)):
+                body: list[ast.stmt] = [ast.copy_location(ast.Return(value), value)]
+                return self.define(name, arguments, body, node)
         self.generic_visit(node)
         return node
 
@@ -211,17 +204,18 @@ class _Inliner(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         definition: Definition | None = None
-        if isinstance(node.func, ast.Name) and node.func.id in self.known:
-            definition = self.known[node.func.id]
-            if definition is None:
-                raise self.source.refuse(
-                    f"cannot differentiate the inner function {node.func.id}, which calls itself; "
-                    "define it at the level of the module",
-                    node,
-                )
-        elif isinstance(node.func, ast.Lambda):
-            body: list[ast.stmt] = [ast.copy_location(ast.Return(node.func.body), node.func)]
-            definition = self.definition("lambda", node.func.args, body, node.func)
+        match node.func:
+            case ast.Name(id=name) if name in self.known:
+                definition = self.known[name]
+                if definition is None:
+                    raise self.source.refuse(
+                        f"cannot differentiate the inner function {name}, which calls itself; "
+                        "define it at the level of the module",
+                        node,
+                    )
+            case ast.Lambda(given, value):
+                body: list[ast.stmt] = [ast.copy_location(ast.Return(value), node.func)]
+                definition = self.definition("lambda", given, body, node.func)
         if definition is None:
             self.generic_visit(node)
             return node
@@ -286,9 +280,8 @@ class _Inliner(ast.NodeTransformer):
         loops: list[tuple[ast.expr, ast.expr, list[ast.expr]]] = []
         for generator in node.generators:
             iterable = own(generator.iter)
-            for part in subtree(generator.target):
-                if isinstance(part, ast.Name):
-                    new[part.id] = self.fresh(part.id)
+            for bound in names_in(generator.target):
+                new[bound] = self.fresh(bound)
             loops.append((own(generator.target), iterable, [own(test) for test in generator.ifs]))
         statement = add([own(part) for part in item])
         for target, iterable, tests in reversed(loops):
@@ -313,12 +306,11 @@ def _bindings(body: list[ast.stmt]) -> list[str]:
     todo: list[ast.AST] = list(body)
     while todo:
         node = todo.pop()
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            found.append(node.id)
-        if isinstance(node, ast.FunctionDef):
-            found.append(node.name)
-            continue
-        if isinstance(node, (ast.Lambda, ast.ListComp, ast.DictComp, ast.SetComp)):
-            continue
-        todo += ast.iter_child_nodes(node)
+        match node:
+            case ast.Name(id=name, ctx=ast.Store() | ast.Del()) | ast.FunctionDef(name):
+                found.append(name)
+            case ast.Lambda() | ast.ListComp() | ast.DictComp() | ast.SetComp():
+                pass
+            case _:
+                todo += ast.iter_child_nodes(node)
     return found

@@ -7,7 +7,7 @@ from typing import Any
 
 from tapegrad.transform.frontend.atoms import Env, same
 from tapegrad.transform.frontend.inner_functions import Inlined
-from tapegrad.transform.ir import constant
+from tapegrad.transform.ir import constant, names_in
 from tapegrad.transform.syntax import subtree
 
 
@@ -37,15 +37,15 @@ def touched(nodes: list[ast.stmt]) -> list[str]:
     todo: list[ast.AST] = list(nodes)
     while todo:
         node = todo.pop()
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            if node.func.attr in ("append", "extend", "pop", "clear"):
-                if isinstance(node.func.value, ast.Name):
-                    found[node.func.value.id] = None
-        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-            found[node.target.id] = None
-        elif isinstance(node, Inlined):
-            todo += node.definition.body
-            found.update({part.id: None for part in node.args if isinstance(part, ast.Name)})
+        match node:
+            case ast.Call(ast.Attribute(ast.Name(id=items), method)):
+                if method in ("append", "extend", "pop", "clear"):
+                    found[items] = None
+            case ast.AugAssign(ast.Name(id=items)):
+                found[items] = None
+            case Inlined(definition=definition, args=args):
+                todo += definition.body
+                found.update({part.id: None for part in args if isinstance(part, ast.Name)})
         todo += ast.iter_child_nodes(node)
     return list(found)
 
@@ -59,10 +59,11 @@ class Appends:
         self.changing: set[str] = set()
         self.is_unclear = False
         for part in [node for s in (loop, *loop.body) for node in subtree(s)]:
-            if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Load):
-                self.changing.add(part.id)
-            if isinstance(part, ast.Assign) and isinstance(part.value, ast.Name):
-                self.is_unclear |= isinstance(env.get(part.value.id), Items)  # an alias
+            match part:
+                case ast.Name(id=changed, ctx=ast.Store() | ast.Del()):
+                    self.changing.add(changed)
+                case ast.Assign(value=ast.Name(id=other)):
+                    self.is_unclear |= isinstance(env.get(other), Items)  # an alias
 
     def count(self, nodes: list[ast.stmt], identifier: str) -> ast.expr | None:
         """Return an upper bound on the items that statements append to a list, None if unclear."""
@@ -77,30 +78,32 @@ class Appends:
                 continue
             if not _mentions(node, identifier):
                 continue
-            call = node.value if isinstance(node, ast.Expr) else None
-            if isinstance(call, Inlined) and identifier in call.definition.captured:
-                if any(_mentions(part, identifier) for part in call.args):
+            match node:
+                case ast.Expr(Inlined(definition=called, args=args)) if (
+                    identifier in called.captured
+                ):
+                    if any(_mentions(part, identifier) for part in args):
+                        return None
+                    before = self.changing
+                    self.changing = before | called.bound
+                    parts = [self.count(called.body, identifier)]
+                    self.changing = before
+                case ast.If(test, then, orelse):
+                    if _grows(test, identifier):
+                        return None
+                    parts = [self.count(block, identifier) for block in (then, orelse)]
+                case ast.For(_, over, body):
+                    if _grows(over, identifier):
+                        return None
+                    inner = self.count(body, identifier)
+                    if inner is None:
+                        return None
+                    if same(inner, constant(0)):
+                        continue
+                    trips = self.trips(over)
+                    parts = [None if trips is None else ast.BinOp(inner, ast.Mult(), trips)]
+                case _ if _grows(node, identifier):
                     return None
-                before = self.changing
-                self.changing = before | call.definition.bound
-                parts = [self.count(call.definition.body, identifier)]
-                self.changing = before
-            elif isinstance(node, ast.If):
-                if _grows(node.test, identifier):
-                    return None
-                parts = [self.count(block, identifier) for block in (node.body, node.orelse)]
-            elif isinstance(node, ast.For):
-                if _grows(node.iter, identifier):
-                    return None
-                inner = self.count(node.body, identifier)
-                if inner is None:
-                    return None
-                if same(inner, constant(0)):
-                    continue
-                trips = self.trips(node.iter)
-                parts = [None if trips is None else ast.BinOp(inner, ast.Mult(), trips)]
-            elif _grows(node, identifier):
-                return None
             for part in parts:
                 if part is None:
                     return None
@@ -122,11 +125,9 @@ class Appends:
             return None
         if self.lists.body.has_effects(node):
             return None
-        for part in subtree(node):
-            if isinstance(part, ast.Name) and part.id in self.lists.body.local:
-                if part.id in self.changing or part.id not in self.env:
-                    return None
-                if isinstance(self.env[part.id], Items):
+        for read in names_in(node):
+            if read in self.lists.body.local:
+                if read in self.changing or isinstance(self.env.get(read), Items | None):
                     return None
         length = ast.Name("len", ast.Load())
         return ast.Call(length, [node], []) if "len" not in self.lists.body.local else None
@@ -134,30 +135,24 @@ class Appends:
 
 def _appends(node: ast.stmt, identifier: str) -> bool:
     """Whether a statement appends an item to a list and does not change it otherwise."""
-    return (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Call)
-        and isinstance(node.value.func, ast.Attribute)
-        and node.value.func.attr == "append"
-        and isinstance(node.value.func.value, ast.Name)
-        and node.value.func.value.id == identifier
-        and not any(_grows(part, identifier) for part in node.value.args)
-    )
+    match node:
+        case ast.Expr(ast.Call(ast.Attribute(ast.Name(id=items), "append"), args)):
+            return items == identifier and not any(_grows(part, identifier) for part in args)
+    return False
 
 
 def _mentions(node: ast.AST, identifier: str) -> bool:
-    return any(isinstance(part, ast.Name) and part.id == identifier for part in subtree(node))
+    return identifier in names_in(node)
 
 
 def _grows(node: ast.AST, identifier: str) -> bool:
     """Whether a statement may make a list longer."""
     for part in subtree(node):
-        if isinstance(part, Inlined) and _mentions(part, identifier):
-            return True
-        if isinstance(part, ast.AugAssign) and isinstance(part.target, ast.Name):
-            if part.target.id == identifier:
+        match part:
+            case Inlined() if _mentions(part, identifier):
                 return True
-        if isinstance(part, ast.Attribute) and part.attr in ("append", "extend"):
-            if _mentions(part.value, identifier):
+            case ast.AugAssign(ast.Name(id=items)) if items == identifier:
+                return True
+            case ast.Attribute(owner, "append" | "extend") if _mentions(owner, identifier):
                 return True
     return False

@@ -32,12 +32,13 @@ def contains(nodes: Statements, kinds: tuple[type, ...], through_loops: bool) ->
     for node in nodes:
         if isinstance(node, kinds):
             return True
-        if isinstance(node, ast.If):
-            blocks = [node.body, node.orelse]
-        elif isinstance(node, (ast.For, ast.While)):
-            blocks = [node.body, node.orelse] if through_loops else [node.orelse]
-        else:
-            continue
+        match node:
+            case ast.For() | ast.While() if not through_loops:
+                blocks = [node.orelse]
+            case ast.If() | ast.For() | ast.While():
+                blocks = [node.body, node.orelse]
+            case _:
+                continue
         if any(contains(block, kinds, through_loops) for block in blocks):
             return True
     return False
@@ -56,15 +57,14 @@ def _may_jump(node: ast.stmt) -> bool:
 
 def always_jumps(nodes: Statements) -> bool:
     """Whether a block never reaches its end."""
-    if not nodes:
-        return False
-    last = nodes[-1]
-    if isinstance(last, (ast.Break, ast.Continue, ast.Return, ast.Raise)):
-        return True
-    if isinstance(last, ast.While):
-        endless = isinstance(last.test, ast.Constant) and bool(last.test.value)
-        return endless and not contains(last.body, (ast.Break,), False)
-    return isinstance(last, ast.If) and always_jumps(last.body) and always_jumps(last.orelse)
+    match nodes[-1:]:
+        case [ast.Break() | ast.Continue() | ast.Return() | ast.Raise()]:
+            return True
+        case [ast.While(ast.Constant(test), body)]:
+            return bool(test) and not contains(body, (ast.Break,), False)
+        case [ast.If(_, then, orelse)]:
+            return always_jumps(then) and always_jumps(orelse)
+    return False
 
 
 class Structurer:
@@ -108,47 +108,43 @@ class Structurer:
         found: Statements = []
         for position, node in enumerate(nodes):
             rest = nodes[position + 1 :]
-            if isinstance(node, ast.Return):
-                if self.valued:
-                    value = node.value if node.value is not None else ast.Constant(None)
-                    found.append(_assign(self.result, value, node))
-                if self.returned is not None:
-                    found.append(_set(self.returned, True, node))
-                return found
-            if isinstance(node, ast.Break):
-                assert broke is not None
-                for variable, own in self.departures.by_flag[broke].own.items():
-                    found.append(_assign(own, ast.Name(variable, ast.Load()), node))
-                found.append(_set(broke, True, node))
-                return found
-            if isinstance(node, ast.Continue):
-                if skipped is not None:
-                    found.append(_set(skipped, True, node))
-                return found
-            if isinstance(node, ast.Raise):
-                found.append(node)
-                return found
-            if isinstance(node, ast.If) and _may_jump(node):
-                return found + self._branch(node, rest, broke, skipped)
-            if isinstance(node, ast.If):
-                then = self.block(node.body, broke, skipped)
-                orelse = self.block(node.orelse, broke, skipped)
-                found.append(_if(node, node.test, then, orelse))
-            elif isinstance(node, (ast.For, ast.While)):
-                loop, after = self._loop(node)
-                found += loop
-                if contains(node.body, (ast.Return,), True):
-                    assert self.returned is not None
-                    guarded = self.block([*after, *rest], broke, skipped)
-                    if guarded:
-                        test = ast.UnaryOp(ast.Not(), ast.Name(self.returned, ast.Load()))
-                        found.append(_if(node, test, guarded, []))
+            match node:
+                case ast.Return(value):
+                    if self.valued:
+                        result = value if value is not None else ast.Constant(None)
+                        found.append(_assign(self.result, result, node))
+                    if self.returned is not None:
+                        found.append(_set(self.returned, True, node))
                     return found
-                if any(map(_may_jump, after)):
-                    return found + self.block([*after, *rest], broke, skipped)
-                found += self.block(after, broke, skipped)
-            else:
-                found.append(node)
+                case ast.Break():
+                    assert broke is not None
+                    for variable, own in self.departures.by_flag[broke].own.items():
+                        found.append(_assign(own, ast.Name(variable, ast.Load()), node))
+                    return [*found, _set(broke, True, node)]
+                case ast.Continue():
+                    return found if skipped is None else [*found, _set(skipped, True, node)]
+                case ast.Raise():
+                    return [*found, node]
+                case ast.If() if _may_jump(node):
+                    return found + self._branch(node, rest, broke, skipped)
+                case ast.If(test, body, orelse):
+                    sides = [self.block(side, broke, skipped) for side in (body, orelse)]
+                    found.append(_if(node, test, *sides))
+                case ast.For() | ast.While():
+                    loop, after = self._loop(node)
+                    found += loop
+                    if contains(node.body, (ast.Return,), True):
+                        assert self.returned is not None
+                        guarded = self.block([*after, *rest], broke, skipped)
+                        if guarded:
+                            test = ast.UnaryOp(ast.Not(), ast.Name(self.returned, ast.Load()))
+                            found.append(_if(node, test, guarded, []))
+                        return found
+                    if any(map(_may_jump, after)):
+                        return found + self.block([*after, *rest], broke, skipped)
+                    found += self.block(after, broke, skipped)
+                case _:
+                    found.append(node)
         return found
 
     def _branch(
@@ -161,14 +157,8 @@ class Structurer:
         elif always_jumps(orelse):
             then, rest = [*then, *rest], []
         if not rest:
-            return [
-                _if(
-                    node,
-                    node.test,
-                    self.block(then, broke, skipped),
-                    self.block(orelse, broke, skipped),
-                )
-            ]
+            sides = [self.block(side, broke, skipped) for side in (then, orelse)]
+            return [_if(node, node.test, *sides)]
         # both branches may fall through: guard the rest by the flags of the possible jumps
         flags = []
         found: Statements = []
@@ -184,14 +174,8 @@ class Structurer:
                 self.departures.skip(skipped, [node])
             found.append(_set(skipped, False, node))
             flags.append(skipped)
-        found.append(
-            _if(
-                node,
-                node.test,
-                self.block(then, broke, skipped),
-                self.block(orelse, broke, skipped),
-            )
-        )
+        sides = [self.block(side, broke, skipped) for side in (then, orelse)]
+        found.append(_if(node, node.test, *sides))
         tests: list[ast.expr] = [ast.Name(flag, ast.Load()) for flag in flags]
         test = tests[0] if len(tests) == 1 else ast.BoolOp(ast.Or(), tests)
         guarded = self.block(rest, broke, skipped)
@@ -243,11 +227,11 @@ class Structurer:
 def _returns_in_loop(nodes: Statements) -> bool:
     """Whether a function returns from inside a loop."""
     for node in nodes:
-        if isinstance(node, (ast.For, ast.While)):
-            if contains(node.body, (ast.Return,), True) or _returns_in_loop(node.orelse):
-                return True
-        elif isinstance(node, ast.If):
-            if _returns_in_loop(node.body) or _returns_in_loop(node.orelse):
+        match node:
+            case ast.For() | ast.While():
+                if contains(node.body, (ast.Return,), True) or _returns_in_loop(node.orelse):
+                    return True
+            case ast.If(_, then, orelse) if _returns_in_loop(then) or _returns_in_loop(orelse):
                 return True
     return False
 

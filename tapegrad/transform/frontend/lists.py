@@ -20,6 +20,7 @@ from tapegrad.transform.frontend.body import Body
 from tapegrad.transform.frontend.inner_functions import Definition, call_of
 from tapegrad.transform.frontend.items import Appends, Items, array_of, length_of, touched
 from tapegrad.transform.ir import Store, constant
+from tapegrad.transform.nodes import is_number
 from tapegrad.transform.syntax import subtree
 
 _TEMPLATES = """
@@ -142,26 +143,22 @@ class Lists:
             self.sites[site] = found.id
             return found
         self.sites.append("")
-        if isinstance(expr, ast.List) and expr.elts:
-            make = self.body.outside("np.array", np.array)
-            array: ast.expr = self.body.let(ast.Call(make, [expr, self.dtype(site)], []), stem)
-            return self.entered(site, array, constant(len(expr.elts)), env)
-        if isinstance(expr, ast.List):
-            array = self.new_array(site, constant(0), stem)
-            return self.entered(site, array, constant(0), env)
-        assert isinstance(expr, ast.BinOp)
-        once, count = expr.left, expr.right
-        if not isinstance(once, ast.List):
-            once, count = count, once
-        assert isinstance(once, ast.List)
-        count = self.body.let(
-            ast.Call(self.body.builtin("max"), [count, constant(0)], []), "length"
-        )
-        array = self.new_array(site, count, stem)
-        self.body.block.append(
-            Store(array.id, ast.Slice(None, None, None), once.elts[0], "", self.body.line)
-        )
-        return self.entered(site, array, count, env)
+        match expr:
+            case ast.List([]):
+                array = self.new_array(site, constant(0), stem)
+                return self.entered(site, array, constant(0), env)
+            case ast.List(given):
+                make = self.body.outside("np.array", np.array)
+                array = self.body.let(ast.Call(make, [expr, self.dtype(site)], []), stem)
+                return self.entered(site, array, constant(len(given)), env)
+            case ast.BinOp(ast.List([item]), _, count) | ast.BinOp(count, _, ast.List([item])):
+                most = ast.Call(self.body.builtin("max"), [count, constant(0)], [])
+                length = self.body.let(most, "length")
+                array = self.new_array(site, length, stem)
+                whole = ast.Slice(None, None, None)
+                self.body.block.append(Store(array.id, whole, item, "", self.body.line))
+                return self.entered(site, array, length, env)
+        raise AssertionError(ast.dump(expr))
 
     def entered(self, site: int, array: ast.expr, length: ast.expr, env: Env) -> Items:
         """Return a new list with the given array and length."""
@@ -317,7 +314,7 @@ class Lists:
                 twice = self.body.let(ast.BinOp(constant(2), ast.Mult(), needed), "size")
                 size = twice
             array = self.new_array(items.site, size, "items")
-            if not (isinstance(length, ast.Constant) and length.value == 0):
+            if not is_number(length, 0):
                 part = ast.Slice(None, length, None)
                 content = self.body.let(ast.Subscript(old, part, ast.Load()), "t")
                 self.body.block.append(Store(array.id, part, content, "", self.body.line))
@@ -391,7 +388,7 @@ class Lists:
                 more = self.expressions.expression(count, env)
                 total = self.body.let(ast.BinOp(total, ast.Add(), more), "size")
             needed = self.trips(bounds)
-            if not (isinstance(total, ast.Constant) and total.value == 1):
+            if not is_number(total, 1):
                 needed = self.body.let(ast.BinOp(needed, ast.Mult(), total), "size")
             self.make_room(items, needed, env)
             found.add(site)

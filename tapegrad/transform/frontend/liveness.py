@@ -4,38 +4,32 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from tapegrad.transform.syntax import subtree
 
 
 def assigned(nodes: Iterable[ast.AST]) -> list[str]:
     """Return the names that statements assign, in order."""
-    found: dict[str, None] = {}
-    for node in nodes:
-        for part in subtree(node):
-            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
-                found[part.id] = None
-    return list(found)
+    return list(dict.fromkeys(_names(nodes, ast.Store)))
 
 
 def times_assigned(nodes: Iterable[ast.AST]) -> Counter[str]:
     """Return in how many places statements assign each name."""
-    return Counter(
-        part.id
-        for node in nodes
-        for part in subtree(node)
-        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)
-    )
+    return Counter(_names(nodes, ast.Store))
 
 
 def used(node: ast.AST) -> set[str]:
     """Return the names that a node reads."""
-    return {
-        part.id
-        for part in subtree(node)
-        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)
-    }
+    return set(_names([node], ast.Load))
+
+
+def _names(nodes: Iterable[ast.AST], context: type[ast.expr_context]) -> Iterator[str]:
+    """Yield the names that nodes use in a way, with repetitions."""
+    for node in nodes:
+        for part in subtree(node):
+            if isinstance(part, ast.Name) and isinstance(part.ctx, context):
+                yield part.id
 
 
 def live(
@@ -85,29 +79,30 @@ class _Liveness:
         for node in reversed(nodes):
             if at is not None:
                 at[id(node)] = at.get(id(node), set()) | after
-            if isinstance(node, ast.If):
-                sides = [self.before(block, after, left) for block in (node.body, node.orelse)]
-                after = self.used(node.test).union(*sides)
-            elif isinstance(node, ast.For):
-                exits = {part.id for part in getattr(node, "exit", ())}
-                targets = self.assigned(node.target)
-                once = self.before(node.body, after | exits, after) - targets
-                once = self.before(node.body, after | exits | once, after) - targets
-                after = after | once | self.used(node.iter) | self.used(node.target)
-            elif isinstance(node, ast.While):
-                exits = {part.id for part in getattr(node, "exit", ())}
-                around = after | exits | self.used(node.test)
-                once = self.before(node.body, around, after)
-                twice = self.before(node.body, around | once, after)
-                after = after | self.used(node.test) | twice
-            elif isinstance(node, ast.Break) and left is not None:
-                after = left
-            elif isinstance(node, ast.AugAssign):
-                after = after | self.used(node) | self.assigned(node)
-            elif isinstance(node, ast.Assign) or (isinstance(node, ast.AnnAssign) and node.value):
-                after = (after - self.assigned(node)) | self.used(node)
-            else:
-                after = after | self.used(node)
+            match node:
+                case ast.If(test, body, orelse):
+                    sides = [self.before(block, after, left) for block in (body, orelse)]
+                    after = self.used(test).union(*sides)
+                case ast.For(target, over, body):
+                    exits = {part.id for part in getattr(node, "exit", ())}
+                    targets = self.assigned(target)
+                    once = self.before(body, after | exits, after) - targets
+                    once = self.before(body, after | exits | once, after) - targets
+                    after = after | once | self.used(over) | self.used(target)
+                case ast.While(test, body):
+                    exits = {part.id for part in getattr(node, "exit", ())}
+                    around = after | exits | self.used(test)
+                    once = self.before(body, around, after)
+                    twice = self.before(body, around | once, after)
+                    after = after | self.used(test) | twice
+                case ast.Break() if left is not None:
+                    after = left
+                case ast.AugAssign():
+                    after = after | self.used(node) | self.assigned(node)
+                case ast.Assign() | ast.AnnAssign(value=ast.expr()):
+                    after = (after - self.assigned(node)) | self.used(node)
+                case _:
+                    after = after | self.used(node)
         return after
 
 

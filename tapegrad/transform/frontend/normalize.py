@@ -13,7 +13,7 @@ from tapegrad.transform.frontend.atoms import Env
 from tapegrad.transform.frontend.body import RESERVED, Body, is_made
 from tapegrad.transform.frontend.breaks import Departures, Site
 from tapegrad.transform.frontend.expressions import NEVER, Expressions
-from tapegrad.transform.frontend.flow import NO_SEQUENCE, Flow
+from tapegrad.transform.frontend.flow import NO_SEQUENCE, Flow, stem_of
 from tapegrad.transform.frontend.inner_functions import Inlined, inline
 from tapegrad.transform.frontend.items import Items
 from tapegrad.transform.frontend.liveness import assigned, live
@@ -87,10 +87,10 @@ def normalize(
 def _integer_power(tree: ast.AST) -> ast.AST | None:
     """Return a power whose value depends on whether its operands are integers."""
     for node in subtree(tree):
-        if isinstance(node, (ast.BinOp, ast.AugAssign)) and isinstance(node.op, ast.Pow):
-            exponent = node.right if isinstance(node, ast.BinOp) else node.value
-            if not isinstance(exponent, ast.Constant):
-                return node
+        match node:
+            case ast.BinOp(_, ast.Pow(), exponent) | ast.AugAssign(_, ast.Pow(), exponent):
+                if not isinstance(exponent, ast.Constant):
+                    return node
     return None
 
 
@@ -131,8 +131,9 @@ class _Normalizer:
                 raise self.body.refuse_node(node)
         self.body.local |= set(params)
         body = inline(self.body.source, tree.body, set(params), self.body.fresh)
-        if isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
-            body = body[1:] or [ast.copy_location(ast.Pass(), body[0])]
+        match body:
+            case [ast.Expr(ast.Constant()) as text, *rest]:
+                body = rest or [ast.copy_location(ast.Pass(), text)]
         self.body.local |= set(assigned(body))
         body = replace_ranges(body, set(params), self.body.static_value, self.body.fresh)
         statements, result = self.flow.structured(body)
@@ -168,46 +169,46 @@ class _Normalizer:
         """Append the normal form of statements; `after` names the variables read later."""
         for position, node in enumerate(nodes):
             self.body.line = getattr(node, "lineno", self.body.line)
-            if isinstance(node, (ast.If, ast.For, ast.While)):
-                needed = live(nodes[position + 1 :], after)
-                if isinstance(node, ast.If):
-                    self.flow.branch(node, env, needed)
-                elif isinstance(node, ast.For):
-                    self.flow.for_loop(node, env, needed)
-                else:
-                    self.flow.while_loop(node, env, needed)
-            else:
-                self.simple(node, env)
+            rest = nodes[position + 1 :]
+            match node:
+                case ast.If():
+                    self.flow.branch(node, env, live(rest, after))
+                case ast.For():
+                    self.flow.for_loop(node, env, live(rest, after))
+                case ast.While():
+                    self.flow.while_loop(node, env, live(rest, after))
+                case _:
+                    self.simple(node, env)
 
     def simple(self, node: ast.stmt, env: Env) -> None:
-        if isinstance(node, ast.Assign):
-            value = self.value(node.value, env, node.targets)
-            for target in node.targets:
-                self.assign(target, value, env)
-        elif isinstance(node, ast.AnnAssign):
-            if node.value is not None:
-                self.assign(node.target, self.value(node.value, env, [node.target]), env)
-        elif isinstance(node, ast.AugAssign):
-            self.augmented(node, env)
-        elif isinstance(node, ast.Expr):
-            if not isinstance(node.value, ast.Constant):
-                self.expressions.expression(node.value, env)
-        elif isinstance(node, ast.Raise):
-            self.raising(node, env)
-        elif isinstance(node, ast.Assert):
-            error = ast.Call(ast.Name("AssertionError", ast.Load()), [], [])
-            if isinstance(node.msg, ast.Constant):
-                error.args = [node.msg]
-            body: list[ast.stmt] = [ast.copy_location(ast.Raise(error, None), node)]
-            test = ast.UnaryOp(ast.Not(), node.test)
-            self.flow.branch(ast.copy_location(ast.If(test, body, []), node), env, set())
-        elif isinstance(node, ast.Delete):
-            for target in node.targets:
-                if not isinstance(target, ast.Name):
-                    raise self.body.refuse("cannot differentiate del of a part; leave it out", node)
-                env.pop(target.id, None)
-        elif not isinstance(node, ast.Pass):
-            raise self.body.refuse_node(node)
+        match node:
+            case ast.Assign(targets, value):
+                found = self.value(value, env, targets)
+                for target in targets:
+                    self.assign(target, found, env)
+            case ast.AnnAssign(target, _, ast.expr() as value):
+                self.assign(target, self.value(value, env, [target]), env)
+            case ast.AugAssign():
+                self.augmented(node, env)
+            case ast.Expr(ast.Constant()) | ast.AnnAssign() | ast.Pass():
+                pass
+            case ast.Expr(value):
+                self.expressions.expression(value, env)
+            case ast.Raise():
+                self.raising(node, env)
+            case ast.Assert(test, message):
+                shown: list[ast.expr] = [message] if isinstance(message, ast.Constant) else []
+                error = ast.Raise(ast.Call(name("AssertionError"), shown, []), None)
+                branch = ast.If(ast.UnaryOp(ast.Not(), test), [ast.copy_location(error, node)], [])
+                self.flow.branch(ast.copy_location(branch, node), env, set())
+            case ast.Delete(targets):
+                for target in targets:
+                    if not isinstance(target, ast.Name):
+                        what = "cannot differentiate del of a part; leave it out"
+                        raise self.body.refuse(what, node)
+                    env.pop(target.id, None)
+            case _:
+                raise self.body.refuse_node(node)
 
     def raising(self, node: ast.Raise, env: Env) -> None:
         error = node.exc
@@ -232,64 +233,63 @@ class _Normalizer:
                 return [
                     self.value(item, env, [p[k] for p in parts]) for k, item in enumerate(node.elts)
                 ]
-        stem = targets[0].id if isinstance(targets[0], ast.Name) else "t"
-        return self.expressions.expression(node, env, stem)
+        return self.expressions.expression(node, env, stem_of(targets[0], "t"))
 
     def assign(self, target: ast.expr, value: Any, env: Env) -> None:
-        if isinstance(target, ast.Name):
-            if isinstance(value, list):
-                value = self.body.let(ast.Tuple(value, ast.Load()), target.id)
-            env[target.id] = value
-            self.body.assigned.setdefault(target.id, []).append(value)
-        elif isinstance(target, (ast.Tuple, ast.List)):
-            for position, part in enumerate(target.elts):
-                if isinstance(part, ast.Starred):
-                    raise self.body.refuse_node(part)
+        match target:
+            case ast.Name(id=identifier):
                 if isinstance(value, list):
-                    self.assign(part, value[position], env)
-                else:
-                    stem = part.id if isinstance(part, ast.Name) else "t"
-                    self.assign(part, self.lists.item(value, constant(position), env, stem), env)
-        elif isinstance(target, ast.Subscript):
-            base = self.expressions.expression(target.value, env)
-            index = self.expressions.index(target.slice, env)
-            self.lists.store(base, index, value, "", env)
-        else:
-            raise self.body.refuse(ASSIGNED, target)
+                    value = self.body.let(ast.Tuple(value, ast.Load()), identifier)
+                env[identifier] = value
+                self.body.assigned.setdefault(identifier, []).append(value)
+            case ast.Tuple(parts) | ast.List(parts):
+                for position, part in enumerate(parts):
+                    if isinstance(part, ast.Starred):
+                        raise self.body.refuse_node(part)
+                    if isinstance(value, list):
+                        item = value[position]
+                    else:
+                        place = constant(position)
+                        item = self.lists.item(value, place, env, stem_of(part, "t"))
+                    self.assign(part, item, env)
+            case ast.Subscript(array, place):
+                base = self.expressions.expression(array, env)
+                index = self.expressions.index(place, env)
+                self.lists.store(base, index, value, "", env)
+            case _:
+                raise self.body.refuse(ASSIGNED, target)
 
     def augmented(self, node: ast.AugAssign, env: Env) -> None:
         op = OPERATORS[type(node.op)]
         text = f"operator.{INPLACE[op]}"
-        if isinstance(node.target, ast.Name):
-            old = self.expressions.expression(ast.Name(node.target.id, ast.Load()), env)
-            value = self.expressions.expression(node.value, env)
-            if isinstance(old, ast.Constant) and isinstance(value, ast.Constant):
-                old = self.body.let(old, "t")  # so that Python does not fold it
-            if isinstance(old, Items) and op == "+":
-                self.lists.extend(old, value, env)
-                return
-            function = self.body.outside(text, getattr(operator, INPLACE[op]))
-            made = self.body.let(ast.Call(function, [old, value], []), node.target.id)
-            env[node.target.id] = made
-            self.body.assigned.setdefault(node.target.id, []).append(made)
-        elif isinstance(node.target, ast.Subscript):
-            base = self.expressions.expression(node.target.value, env)
-            index = self.expressions.index(node.target.slice, env)
-            if op in "+-" and not self.body.has_effects(node.value):
-                self.lists.store(base, index, self.expressions.expression(node.value, env), op, env)
-                return
-            # the element is read before the value is computed, which may change the element
-            if isinstance(base, Items):
-                index = self.lists.position(base, index, env)
-                base = self.lists.array(base, env)
-            old = self.body.let(ast.Subscript(base, index, ast.Load()), "t")
-            value = self.expressions.expression(node.value, env)
-            function = self.body.outside(text, getattr(operator, INPLACE[op]))
-            self.lists.store(
-                base, index, self.body.let(ast.Call(function, [old, value], []), "t"), "", env
-            )
-        else:
-            raise self.body.refuse(
-                ASSIGNED,
-                node.target,
-            )
+        match node.target:
+            case ast.Name(id=identifier):
+                old = self.expressions.expression(name(identifier), env)
+                value = self.expressions.expression(node.value, env)
+                if isinstance(old, ast.Constant) and isinstance(value, ast.Constant):
+                    old = self.body.let(old, "t")  # so that Python does not fold it
+                if isinstance(old, Items) and op == "+":
+                    self.lists.extend(old, value, env)
+                    return
+                function = self.body.outside(text, getattr(operator, INPLACE[op]))
+                made = self.body.let(ast.Call(function, [old, value], []), identifier)
+                env[identifier] = made
+                self.body.assigned.setdefault(identifier, []).append(made)
+            case ast.Subscript(array, place):
+                base = self.expressions.expression(array, env)
+                index = self.expressions.index(place, env)
+                if op in "+-" and not self.body.has_effects(node.value):
+                    value = self.expressions.expression(node.value, env)
+                    self.lists.store(base, index, value, op, env)
+                    return
+                # the element is read before the value is computed, which may change the element
+                if isinstance(base, Items):
+                    index = self.lists.position(base, index, env)
+                    base = self.lists.array(base, env)
+                old = self.body.let(ast.Subscript(base, index, ast.Load()), "t")
+                value = self.expressions.expression(node.value, env)
+                function = self.body.outside(text, getattr(operator, INPLACE[op]))
+                made = self.body.let(ast.Call(function, [old, value], []), "t")
+                self.lists.store(base, index, made, "", env)
+            case _:
+                raise self.body.refuse(ASSIGNED, node.target)

@@ -26,6 +26,7 @@ from tapegrad.transform.ir import (
     Phi,
     Statement,
     constant,
+    leaf_names,
     name,
     names_in,
     names_of,
@@ -92,14 +93,15 @@ class _Split:
 
     def pair(self, atom: Atom | None) -> tuple[Atom | None, Atom | None]:
         """Return the value and the flag of an atom; both are None if it is undefined."""
-        if atom is None:
-            return None, None
-        if isinstance(atom, ast.Constant) and atom.value is None:
-            return None, constant(False)
-        if isinstance(atom, ast.Name) and atom.id in self.optional:
-            if atom.id not in self.flags:
-                raise self.refuse(atom.id, "let the function that returns it return a flag too")
-            return atom, self.flags[atom.id]
+        match atom:
+            case None:
+                return None, None
+            case ast.Constant(None):
+                return None, constant(False)
+            case ast.Name(id=value) if value in self.optional:
+                if value not in self.flags:
+                    raise self.refuse(value, "let the function that returns it return a flag too")
+                return atom, self.flags[value]
         return atom, constant(True)
 
     def is_none(self, node: ast.expr) -> bool:
@@ -151,19 +153,19 @@ class _Split:
 
     def let(self, let: Let, given: set[str], found: Block) -> None:
         expr = let.expr
-        if isinstance(expr, ast.Compare) and len(expr.ops) == 1:
-            sides = [expr.left, expr.comparators[0]]
-            values = [s for s in sides if isinstance(s, ast.Name) and s.id in self.optional]
-            if isinstance(expr.ops[0], (ast.Is, ast.IsNot)) and values:
-                if not any(map(self.is_none, sides)):
-                    raise self.refuse(values[0].id, "compare it with None only")
-                _, flag = self.pair(values[0])
-                assert flag is not None
-                is_given = isinstance(expr.ops[0], ast.IsNot)
-                self.asked[let.target] = values[0].id, is_given
-                let.expr = flag if is_given else ast.UnaryOp(ast.Not(), flag)
-                found.append(let)
-                return
+        match expr:
+            case ast.Compare(left, [ast.Is() | ast.IsNot() as asked], [right]):
+                values = [n for n in leaf_names(left) + leaf_names(right) if n in self.optional]
+                if values:
+                    if not (self.is_none(left) or self.is_none(right)):
+                        raise self.refuse(values[0], "compare it with None only")
+                    _, flag = self.pair(name(values[0]))
+                    assert flag is not None
+                    is_given = isinstance(asked, ast.IsNot)
+                    self.asked[let.target] = values[0], is_given
+                    let.expr = flag if is_given else ast.UnaryOp(ast.Not(), flag)
+                    found.append(let)
+                    return
         self.check(reads(let), given, found)
         if let.target in self.optional and not isinstance(expr, ast.Call):
             raise self.refuse(let.target, "have a number, and a flag that says whether it counts")

@@ -59,14 +59,13 @@ def replace_ranges(
 
 def _pairs(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
     """Return the targets of an assignment, each with its value."""
-    if not isinstance(node, ast.Assign) or len(node.targets) != 1:
-        return []
-    target, value = node.targets[0], node.value
-    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
-        if any(isinstance(part, ast.Starred) for part in (*target.elts, *value.elts)):
-            return []
-        return list(zip(target.elts, value.elts, strict=False))
-    return [(target, value)]
+    match node:
+        case ast.Assign([ast.Tuple(targets)], ast.Tuple(values)):
+            if not any(isinstance(part, ast.Starred) for part in (*targets, *values)):
+                return list(zip(targets, values, strict=False))
+        case ast.Assign([target], value):
+            return [(target, value)]
+    return []
 
 
 def _is_stored(node: ast.Name) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 
 from tapegrad.transform.deferred import runtime
 from tapegrad.transform.errors import TransformError
-from tapegrad.transform.syntax import lines_of, subtree, text_of
+from tapegrad.transform.syntax import callee_of, lines_of, subtree
 
 MISSING = object()
 MATTERS = "runtime.matters"
@@ -102,8 +102,7 @@ class _Unconditional(ast.NodeTransformer):
     def visit_If(self, node: ast.If) -> Any:
         self.generic_visit(node)
         tests = node.test.values if isinstance(node.test, ast.BoolOp) else [node.test]
-        matters = [isinstance(t, ast.Call) and text_of(t.func) == MATTERS for t in tests]
-        return node.body if all(matters) else node
+        return node.body if all(callee_of(test) == MATTERS for test in tests) else node
 
 
 def _definition(lines: list[str], first: int) -> ast.FunctionDef | None:
@@ -146,20 +145,16 @@ def _lambda(function: types.FunctionType) -> ast.FunctionDef | None:
 
 def _with_private_names(tree: ast.FunctionDef, code: types.CodeType) -> ast.FunctionDef:
     """Return the definition of a method with private names such as ``self.__x`` mangled."""
-    private = {
-        node.attr
-        for node in subtree(tree)
-        if isinstance(node, ast.Attribute) and re.fullmatch(r"__\w*(?<!__)", node.attr)
-    }
+    attributes = [node for node in subtree(tree) if isinstance(node, ast.Attribute)]
+    private = {node.attr for node in attributes if re.fullmatch(r"__\w*(?<!__)", node.attr)}
     meant = {
         plain: name
         for plain in private
         for name in code.co_names
         if re.fullmatch(f"_\\w+{plain}", name)
     }
-    for node in subtree(tree):
-        if isinstance(node, ast.Attribute):
-            node.attr = meant.get(node.attr, node.attr)
+    for node in attributes:
+        node.attr = meant.get(node.attr, node.attr)
     return tree
 
 

@@ -67,61 +67,49 @@ class _Variables:
             for param, kind in zip(params, kinds, strict=True)
             if isinstance(kind, (types.NoneType, types.Omitted, types.Literal))
         }
-        assigned = set()
+        known = set()  # nodes of names that are assigned
+        indices = set()
         for node in nodes:
-            if isinstance(node, ast.Assign) and len(node.targets) == 1:
-                assignments = _parts(node.targets[0], node.value)
-            elif isinstance(node, ast.AugAssign):
-                assignments = [(node.target, ast.BinOp(node.target, node.op, node.value))]
-            else:
-                continue
+            match node:
+                case ast.Assign([target], value):
+                    assignments = _parts(target, value)
+                case ast.AugAssign(target, op, value):
+                    assignments = [(target, ast.BinOp(target, op, value))]
+                case ast.For(ast.Name(id=index) as target, ast.Call(ast.Name(id=called))):
+                    if source.lookup(called) is range:
+                        known.add(id(target))
+                        indices.add(index)
+                    continue
+                case _:
+                    continue
             for target, value in assignments:
                 if isinstance(target, ast.Name):
-                    assigned.add(id(target))
+                    known.add(id(target))
                     self._values[target.id].append(value)
-        indices = {
-            id(node.target): node.target.id
-            for node in nodes
-            if isinstance(node, ast.For)
-            and isinstance(node.target, ast.Name)
-            and isinstance(node.iter, ast.Call)
-            and isinstance(node.iter.func, ast.Name)
-            and source.lookup(node.iter.func.id) is range
-        }
         others = {
             node.id
             for node in nodes
             if isinstance(node, ast.Name)
-            and isinstance(node.ctx, (ast.Store, ast.Del))
-            and id(node) not in assigned
-            and id(node) not in indices
+            and not isinstance(node.ctx, ast.Load)
+            and id(node) not in known
         }
-        varying = given | set(indices.values()) | set(self._values)
+        varying = given | indices | set(self._values)
         self._varying = varying - constant - others
         while constant := {name for name in self._varying if not self._is_varying(name)}:
             self._varying -= constant
 
     def is_undecided(self, test: ast.expr) -> bool:
         """Whether the truth of an expression is no constant for numba."""
-        if isinstance(test, ast.UnaryOp):
-            return self.is_undecided(test.operand)
-        if isinstance(test, ast.BinOp):
-            return self.is_undecided(test.left) or self.is_undecided(test.right)
-        if isinstance(test, ast.Compare):
-            sides = test.left, *test.comparators
-            return len(sides) == 2 and any(map(self.is_undecided, sides))
-        if isinstance(test, ast.Call):
-            called = test.func
-            return (
-                isinstance(called, ast.Attribute)
-                and isinstance(called.value, ast.Name)
-                and self._source.lookup(called.value.id) is np
-            )
-        if isinstance(test, ast.Name):
-            return test.id in self._varying
-        if isinstance(test, ast.Attribute):
-            return test.attr in ("shape", "size") and self.is_undecided(test.value)
-        return isinstance(test, ast.Subscript) and self.is_undecided(test.value)
+        match test:
+            case ast.UnaryOp(_, part) | ast.Attribute(part, "shape" | "size") | ast.Subscript(part):
+                return self.is_undecided(part)
+            case ast.BinOp(left, _, right) | ast.Compare(left, _, [right]):
+                return self.is_undecided(left) or self.is_undecided(right)
+            case ast.Call(ast.Attribute(ast.Name(id=module))):
+                return self._source.lookup(module) is np
+            case ast.Name(id=name):
+                return name in self._varying
+        return False
 
     def _is_varying(self, name: str) -> bool:
         """Whether no value that is assigned to a variable is a constant for numba."""
@@ -130,8 +118,9 @@ class _Variables:
 
 def _parts(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
     """Return the targets of an assignment, with expressions for their values."""
-    if not isinstance(target, ast.Tuple):
-        return [(target, value)]
-    if isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts):
-        return [*zip(target.elts, value.elts, strict=True)]
-    return [(part, ast.Subscript(value, ast.Constant(k))) for k, part in enumerate(target.elts)]
+    match target, value:
+        case ast.Tuple(parts), ast.Tuple(values) if len(parts) == len(values):
+            return [*zip(parts, values, strict=True)]
+        case ast.Tuple(parts), _:
+            return [(part, ast.Subscript(value, ast.Constant(k))) for k, part in enumerate(parts)]
+    return [(target, value)]

@@ -114,24 +114,16 @@ def _use_as_array(tree: Any, name: str) -> Any:
         return isinstance(node, ast.Name) and node.id == name
 
     for node in subtree(tree):
-        if isinstance(node, ast.Attribute):
-            found = is_argument(node.value) and node.attr not in _OF_NUMBERS
-        elif isinstance(node, ast.Subscript):
-            found = is_argument(node.value)
-        elif isinstance(node, ast.Call):
-            of_items = isinstance(node.func, ast.Name) and node.func.id in (
-                "len",
-                "enumerate",
-                "zip",
-            )
-            found = of_items and any(map(is_argument, node.args))
-        elif isinstance(node, ast.BinOp):
-            is_product = isinstance(node.op, ast.MatMult)
-            found = is_product and (is_argument(node.left) or is_argument(node.right))
-        else:
-            found = False
-        if found:
-            return node
-        if isinstance(node, (ast.For, ast.comprehension)) and is_argument(node.iter):
-            return node.iter
+        match node:
+            case ast.Attribute(value, attr) if is_argument(value) and attr not in _OF_NUMBERS:
+                return node
+            case ast.Subscript(value) if is_argument(value):
+                return node
+            case ast.Call(ast.Name(id="len" | "enumerate" | "zip"), args):
+                if any(map(is_argument, args)):
+                    return node
+            case ast.BinOp(left, ast.MatMult(), right) if is_argument(left) or is_argument(right):
+                return node
+            case ast.For(_, over) | ast.comprehension(_, over) if is_argument(over):
+                return over
     return None

@@ -7,12 +7,11 @@ import ast
 import numpy as np
 
 from tapegrad.transform import facts
-from tapegrad.transform.ir import Carried, FunctionIR, Let, Phi, makers
+from tapegrad.transform.ir import Carried, FunctionIR, Let, Phi, makers, names_in
 from tapegrad.transform.kinds import is_array
 
 _NEW = tuple(getattr(np, name) for name in facts.MADE)
 _OUTSIDE = ""  # stands for all arrays that the function is given
-_OPERATIONS = (ast.BinOp, ast.UnaryOp)
 
 
 class Allocations:
@@ -68,30 +67,29 @@ class Allocations:
             return self._of_value(array, made)
         assert isinstance(made, (Carried, Phi))
         values = (made.init, made.next) if isinstance(made, Carried) else (made.then, made.orelse)
-        names = [value.id for value in values if isinstance(value, ast.Name)]
+        names = [n for value in values for n in names_in(value)]
         return names if len(names) == sum(value is not None for value in values) else None
 
     def _of_value(self, array: str, made: Let) -> list[str] | None:
         expr = made.expr
         if made.leaves is not None or not is_array(self.types.get(array)):
             return None
-        if isinstance(expr, ast.Name):
-            return [expr.id]
-        if isinstance(expr, ast.Subscript) and isinstance(expr.value, ast.Name):
-            return [expr.value.id] if is_array(self.types.get(expr.value.id)) else None
-        if isinstance(expr, _OPERATIONS):
-            return [array]
-        if not isinstance(expr, ast.Call):
-            return None
-        if isinstance(expr.func, ast.Attribute):
-            base = expr.func.value
-            if expr.func.attr != "copy" or not isinstance(base, ast.Name):
-                return None
-            return [array] if is_array(self.types.get(base.id)) else None
-        callee = self.statics.get(expr.func.id) if isinstance(expr.func, ast.Name) else None
-        if isinstance(callee, np.ufunc):
-            is_new = not expr.keywords and len(expr.args) == callee.nin
-        else:
-            is_literal = callee is np.array and isinstance(expr.args[0], (ast.List, ast.Tuple))
-            is_new = is_literal or any(callee is function for function in _NEW)
-        return [array] if is_new else None
+        match expr:
+            case ast.Name(id=other):
+                return [other]
+            case ast.Subscript(ast.Name(id=base)) if is_array(self.types.get(base)):
+                return [base]
+            case ast.BinOp() | ast.UnaryOp():
+                return [array]
+            case ast.Call(ast.Attribute(ast.Name(id=base), "copy")):
+                return [array] if is_array(self.types.get(base)) else None
+            case ast.Call(ast.Name(id=text), arguments, keywords):
+                callee = self.statics.get(text)
+                if isinstance(callee, np.ufunc):
+                    is_new = not keywords and len(arguments) == callee.nin
+                else:
+                    is_new = any(callee is function for function in _NEW)
+                    if callee is np.array:
+                        is_new |= isinstance(arguments[0], (ast.List, ast.Tuple))
+                return [array] if is_new else None
+        return None

@@ -155,14 +155,16 @@ def _through_stand_in(lowering: Lowerer, callee: Any, expr: ast.Call, kind: Any)
 
 def _precise(lowering: Lowerer, value: Any) -> Any:
     """Return the type of a value, a literal type if it is a constant."""
-    if isinstance(value, ast.Constant) and isinstance(value.value, (bool, int, str)):
-        return types.literal(value.value)
-    if isinstance(value, ast.Name) and isinstance(lowering.type_of(value), types.BaseTuple):
-        for let in walk(lowering.function.body):
-            if isinstance(let, Let) and let.target == value.id and isinstance(let.expr, ast.Tuple):
-                return types.Tuple([_precise(lowering, item) for item in let.expr.elts])
-    if isinstance(value, Structure):
-        return types.Tuple([_precise(lowering, item) for item in value.items])
+    match value:
+        case ast.Constant(bool() | int() | str() as known):
+            return types.literal(known)
+        case ast.Name(id=text) if isinstance(lowering.type_of(value), types.BaseTuple):
+            for let in walk(lowering.function.body):
+                match let:
+                    case Let(target, ast.Tuple(items)) if target == text:
+                        return types.Tuple([_precise(lowering, item) for item in items])
+        case Structure():
+            return types.Tuple([_precise(lowering, item) for item in value.items])
     return lowering.type_of(value)
 
 
@@ -277,16 +279,17 @@ class Stopped(Rule):
 
 def may_write(let: Let, statics: dict[str, Any]) -> bool:
     """Whether a call may write an array."""
-    if not isinstance(let.expr, ast.Call):
-        return False
-    if not isinstance(let.expr.func, ast.Name):
-        return True
-    callee = statics.get(let.expr.func.id)
-    is_op = op_of(callee, let.expr) is not None
-    own = not is_op and (hasattr(callee, "py_func") or has_stand_in(callee))
-    if own or callee is None or let.expr.func.id in INPLACE_CALLS:
-        return True
-    return callee is np.random.shuffle or writes_argument(callee, let.expr)
+    match let.expr:
+        case ast.Call(ast.Name(id=text)) as call:
+            callee = statics.get(text)
+            is_op = op_of(callee, call) is not None
+            own = not is_op and (hasattr(callee, "py_func") or has_stand_in(callee))
+            if own or callee is None or text in INPLACE_CALLS:
+                return True
+            return callee is np.random.shuffle or writes_argument(callee, call)
+        case ast.Call():
+            return True
+    return False
 
 
 def written_argument(callee: Any, call: ast.Call) -> ast.expr | None:

@@ -181,17 +181,16 @@ def rule_of(lowering: Lowerer, expr: ast.expr, kind: Any) -> Rule | None:
 
 def _named(lowering: Lowerer, expr: ast.expr) -> tuple[str | None, list[ast.expr]]:
     """Return the name of a function, method or attribute, and its operands."""
-    if isinstance(expr, ast.Attribute):
-        return expr.attr, [expr.value]
-    if not isinstance(expr, ast.Call) or expr.keywords:
-        return None, []
-    if isinstance(expr.func, ast.Attribute):
-        return expr.func.attr, [expr.func.value, *expr.args]
-    assert isinstance(expr.func, ast.Name)
-    callee = lowering.statics.get(expr.func.id)
-    for functions, text in _FUNCTIONS:
-        if any(function is callee for function in functions):
-            return text, list(expr.args)
+    match expr:
+        case ast.Attribute(base, attribute):
+            return attribute, [base]
+        case ast.Call(ast.Attribute(base, method), arguments, []):
+            return method, [base, *arguments]
+        case ast.Call(ast.Name(id=identifier), arguments, []):
+            callee = lowering.statics.get(identifier)
+            for functions, text in _FUNCTIONS:
+                if any(function is callee for function in functions):
+                    return text, list(arguments)
     return None, []
 
 
@@ -243,6 +242,7 @@ def _is_right(lowering: Lowerer, expr: ast.expr, kind: Any, found: Rule, inputs:
 
 def _numpys(lowering: Lowerer, expr: ast.expr) -> str:
     """Return the name of the NumPy function that is called."""
-    if isinstance(expr, ast.Call) and isinstance(expr.func, ast.Name):
-        return getattr(lowering.statics.get(expr.func.id), "__name__", "")
+    match expr:
+        case ast.Call(ast.Name(id=callee)):
+            return getattr(lowering.statics.get(callee), "__name__", "")
     return ""

@@ -14,9 +14,8 @@ from tapegrad.ops.table.kinds import Elementwise
 from tapegrad.transform.ir import FunctionIR, Let, Store, names_in
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.rules.partials import op_of
+from tapegrad.transform.syntax import text_of
 
-_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow)
-_OF_TRUTHS = (ast.BitAnd, ast.BitOr)
 _NUMBERS = (types.float64, types.int64)
 _MOST_AXES = 3
 
@@ -99,19 +98,21 @@ class Elements:
 
     def _are_compared(self, expr: ast.expr) -> bool:
         """Whether numbers are compared, or truths are combined."""
-        if isinstance(expr, ast.Compare):
-            return all(map(self._is_number, [expr.left, *expr.comparators]))
-        if isinstance(expr, ast.BinOp) and isinstance(expr.op, _OF_TRUTHS):
-            return self._is_truth(expr.left) and self._is_truth(expr.right)
+        match expr:
+            case ast.Compare(left, _, others):
+                return all(map(self._is_number, [left, *others]))
+            case ast.BinOp(left, ast.BitAnd() | ast.BitOr(), right):
+                return self._is_truth(left) and self._is_truth(right)
         return False
 
     def _are_chosen(self, expr: ast.expr, dtype: Any) -> bool:
         """Whether elements, or numbers, of the same type are chosen by truths."""
-        if not isinstance(expr, ast.Call) or self._callee(expr) is not np.where:
-            return False
-        if len(expr.args) != 3 or expr.keywords:
-            return False
-        truth, *values = expr.args
+        match expr:
+            case ast.Call(_, [truth, *values], []) if len(values) == 2:
+                if self._callee(expr) is not np.where:
+                    return False
+            case _:
+                return False
         if not self._is_truth(truth) or not all(map(self._is_number, values)):
             return False
         named = [kind for value in values if (kind := self._kind(value)) is not None]
@@ -121,24 +122,24 @@ class Elements:
 
     def _operands(self, expr: ast.expr) -> list[ast.expr]:
         """Return the operands of an operation on numbers; empty for others."""
-        if isinstance(expr, ast.BinOp) and isinstance(expr.op, _OPERATORS):
-            operands = [expr.left, expr.right]
-            if isinstance(expr.op, ast.Pow) and not any(map(self._is_float, operands)):
-                return []
-            return operands
-        if isinstance(expr, ast.UnaryOp) and isinstance(expr.op, ast.USub):
-            return [expr.operand]
-        if isinstance(expr, ast.Subscript):
-            return [expr.slice] if self._is_taken(expr) else []
-        if isinstance(expr, ast.Call) and isinstance(callee := self._callee(expr), np.ufunc):
-            return expr.args if isinstance(op_of(callee, expr), Elementwise) else []
+        match expr:
+            case ast.BinOp(left, ast.Add() | ast.Sub() | ast.Mult() | ast.Div(), right):
+                return [left, right]
+            case ast.BinOp(left, ast.Pow(), right):
+                return [left, right] if self._is_float(left) or self._is_float(right) else []
+            case ast.UnaryOp(ast.USub(), operand):
+                return [operand]
+            case ast.Subscript(_, index) if self._is_taken(expr):
+                return [index]
+            case ast.Call(_, arguments) if isinstance(callee := self._callee(expr), np.ufunc):
+                return arguments if isinstance(op_of(callee, expr), Elementwise) else []
         return []
 
     def _is_taken(self, expr: ast.Subscript) -> bool:
         """Whether an expression is the elements of a vector that a vector of integers selects."""
         index, table = self._kind(expr.slice), self._kind(expr.value)
-        if table is None and isinstance(expr.value, ast.Name):
-            fixed = self.statics.get(expr.value.id)
+        if table is None:
+            fixed = self.statics.get(text_of(expr.value))
             table = typeof(fixed) if isinstance(fixed, np.ndarray) else None
         is_vector = _is_of_numbers(table) and table.ndim == 1
         return is_vector and is_array(index) and index.ndim == 1 and index.dtype == types.int64
@@ -152,16 +153,16 @@ class Elements:
 
     def _is_number(self, operand: ast.expr) -> bool:
         """Whether an operand is a number of 64 bits, or an array of them."""
-        if isinstance(operand, ast.Constant):
-            return type(operand.value) in (int, float)
-        if not isinstance(operand, ast.Name):
-            return False
-        kind: Any = self.types.get(operand.id)
-        if is_array(kind):
-            return kind.ndim > 0 and _is_of_numbers(kind)
-        return kind in _NUMBERS or (
-            kind is None and type(self.statics.get(operand.id)) in (int, float)
-        )
+        match operand:
+            case ast.Constant(value):
+                return type(value) in (int, float)
+            case ast.Name(id=name):
+                kind: Any = self.types.get(name)
+                if is_array(kind):
+                    return kind.ndim > 0 and _is_of_numbers(kind)
+                is_fixed = kind is None and type(self.statics.get(name)) in (int, float)
+                return kind in _NUMBERS or is_fixed
+        return False
 
     def _is_truth(self, operand: ast.expr) -> bool:
         """Whether an operand is a truth, or an array of them."""

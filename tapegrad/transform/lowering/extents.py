@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numba.core import types
@@ -12,6 +12,7 @@ from tapegrad.transform import facts
 from tapegrad.transform.ir import Carried, FunctionIR, Let, makers, names_in
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.nodes import integer
+from tapegrad.transform.syntax import leaves, text_of
 
 Key = tuple[Any, ...]  # extents with equal keys are equal
 
@@ -64,39 +65,39 @@ class Extents:
         That is assumed first. What was concluded from an assumption that is wrong is dropped.
         """
         before = dict(self.known)
-        if not isinstance(entry.init, ast.Name) or not isinstance(entry.next, ast.Name):
-            return
-        first = self.of(entry.init.id, axis)
-        self.known[entry.phi, axis] = self.known[entry.out, axis] = first
-        if self.of(entry.next.id, axis) != first:
-            self.known = before
-            self.known[entry.phi, axis] = ("own", entry.phi, axis)
-            self.known[entry.out, axis] = ("own", entry.out, axis)
+        match entry.init, entry.next:
+            case ast.Name(id=init), ast.Name(id=following):
+                first = self.of(init, axis)
+                self.known[entry.phi, axis] = self.known[entry.out, axis] = first
+                if self.of(following, axis) != first:
+                    self.known = before
+                    self.known[entry.phi, axis] = ("own", entry.phi, axis)
+                    self.known[entry.out, axis] = ("own", entry.out, axis)
+
+    def _is_array(self, expr: ast.expr) -> TypeGuard[ast.Name]:
+        """Whether an expression is the name of an array."""
+        return isinstance(expr, ast.Name) and is_array(self.types.get(expr.id))
 
     def _of_value(self, expr: ast.expr, axis: int) -> Key | None:
-        if isinstance(expr, ast.Name) and is_array(self.types.get(expr.id)):
-            return self.of(expr.id, axis)
-        if isinstance(expr, ast.Attribute) and expr.attr == "T":
-            base = expr.value
-            if isinstance(base, ast.Name) and is_array(self.types.get(base.id)):
+        match expr:
+            case ast.Name() if self._is_array(expr):
+                return self.of(expr.id, axis)
+            case ast.Attribute(base, "T") if self._is_array(base):
                 return self.of(base.id, self.types[base.id].ndim - 1 - axis)
-        if isinstance(expr, ast.Subscript):
-            return self.of_part(expr, axis)
-        if isinstance(expr, (ast.BinOp, ast.UnaryOp)):
-            if isinstance(expr, ast.BinOp) and isinstance(expr.op, ast.MatMult):
-                return self._of_product([expr.left, expr.right], axis)
-            return self._of_broadcast(expr, axis)
-        if not isinstance(expr, ast.Call):
-            return None
-        if isinstance(expr.func, ast.Attribute):
-            base = expr.func.value
-            if expr.func.attr == "copy" and isinstance(base, ast.Name):
-                return self.of(base.id, axis) if is_array(self.types.get(base.id)) else None
-            return None
-        if not isinstance(expr.func, ast.Name) or not expr.args:
-            return None
-        callee, first = self.statics.get(expr.func.id), expr.args[0]
-        rule = getattr(callee, "tapegrad_rule", "")
+            case ast.Subscript():
+                return self.of_part(expr, axis)
+            case ast.BinOp(left, ast.MatMult(), right):
+                return self._of_product([left, right], axis)
+            case ast.BinOp() | ast.UnaryOp():
+                return self._of_broadcast(expr, axis)
+            case ast.Call(ast.Attribute(base, "copy")) if self._is_array(base):
+                return self.of(base.id, axis)
+            case ast.Call(ast.Name(id=function), [_, *_]):
+                return self._of_call(expr, self.statics.get(function), axis)
+        return None
+
+    def _of_call(self, expr: ast.Call, callee: Any, axis: int) -> Key | None:
+        rule, first = getattr(callee, "tapegrad_rule", ""), expr.args[0]
         if rule == "stacked_product_t" and axis == 2:
             return self._of_product(expr.args[::-1], 1)
         if callee is np.dot or rule in ("stacked_product", "stacked_product_t"):
@@ -104,14 +105,10 @@ class Extents:
         if isinstance(callee, np.ufunc) and callee.signature is None:
             return self._of_broadcast(expr, axis) if not expr.keywords else None
         if any(callee is function for function in _LIKE):
-            if isinstance(first, ast.Name) and is_array(self.types.get(first.id)):
-                return self.of(first.id, axis)
-            return None
+            return self.of(first.id, axis) if self._is_array(first) else None
         if any(callee is function for function in _SHAPED):
             return self.of_number(self._item(first, axis))
-        if callee is np.array:
-            return self._of_literal(first, axis)
-        return None
+        return self._of_literal(first, axis) if callee is np.array else None
 
     def _of_product(self, factors: list[ast.expr], axis: int) -> Key | None:
         """Return the key of an axis of a product of matrices and vectors, or of stacks of these."""
@@ -125,11 +122,10 @@ class Extents:
 
     def _of_literal(self, items: ast.expr, axis: int) -> Key | None:
         """Return the key of an axis of an array of the items of lists."""
-        if not isinstance(items, (ast.List, ast.Tuple)) or not items.elts:
-            return None
-        if axis == 0:
-            return ("constant", len(items.elts))
-        return self._of_literal(items.elts[0], axis - 1)
+        match items:
+            case ast.List([first, *_] as found) | ast.Tuple([first, *_] as found):
+                return self._of_literal(first, axis - 1) if axis else ("constant", len(found))
+        return None
 
     def _of_broadcast(self, expr: ast.expr, axis: int) -> Key | None:
         """Return the key of an axis of what arrays are broadcast to, if they all have it."""
@@ -148,70 +144,64 @@ class Extents:
 
     def _item(self, shape: ast.expr, axis: int) -> ast.expr | None:
         """Return an item of a shape."""
-        if isinstance(shape, ast.Name):
-            made = self.made.get(shape.id)
-            if isinstance(self.types.get(shape.id), types.BaseTuple):
-                shape = made.expr if isinstance(made, Let) else shape
+        made = self.made.get(text_of(shape))
+        if isinstance(made, Let) and isinstance(self.types.get(text_of(shape)), types.BaseTuple):
+            shape = made.expr
         if isinstance(shape, ast.Tuple):
             return shape.elts[axis]
         return shape if axis == 0 else None
 
     def of_number(self, number: ast.expr | None) -> Key | None:
         """Return the key of an extent that a number gives."""
-        if isinstance(number, ast.Constant):
-            return ("constant", number.value)
-        if not isinstance(number, ast.Name) or not isinstance(
-            self.types.get(number.id), types.Integer
-        ):
-            return None
-        made = self.made.get(number.id)
-        expr = made.expr if isinstance(made, Let) else None
-        if isinstance(expr, ast.Constant):
-            return ("constant", expr.value)
-        if isinstance(expr, ast.Attribute) and expr.attr == "size":
-            base = expr.value
-            if isinstance(base, ast.Name) and getattr(self.types.get(base.id), "ndim", 0) == 1:
-                return self.of(base.id, 0)
-        if isinstance(expr, ast.Call) and isinstance(expr.func, ast.Name) and len(expr.args) == 1:
-            (given,) = expr.args
-            if self.statics.get(expr.func.id, expr.func.id) in (len, "len"):
-                if isinstance(given, ast.Name) and is_array(self.types.get(given.id)):
-                    return self.of(given.id, 0)
-        if isinstance(expr, ast.Subscript) and isinstance(expr.slice, ast.Constant):
-            shape = self.made.get(expr.value.id) if isinstance(expr.value, ast.Name) else None
-            shaped = shape.expr if isinstance(shape, Let) else expr.value
-            if isinstance(shaped, ast.Attribute) and shaped.attr == "shape":
-                base, axis = shaped.value, integer(expr.slice)
-                if isinstance(base, ast.Name) and is_array(self.types.get(base.id)):
-                    if axis is not None and axis >= 0:
-                        return self.of(base.id, axis)
-        return ("number", number.id)
+        match number:
+            case ast.Constant(value):
+                return ("constant", value)
+            case ast.Name(id=name) if isinstance(self.types.get(name), types.Integer):
+                made = self.made.get(name)
+                found = self._of_computed(made.expr) if isinstance(made, Let) else None
+                return found or ("number", name)
+        return None
+
+    def _of_computed(self, expr: ast.expr) -> Key | None:
+        """Return the key of an extent that an expression reads, None for other expressions."""
+        match expr:
+            case ast.Constant(value):
+                return ("constant", value)
+            case ast.Attribute(base, "size"):
+                if self._is_array(base) and self.types[base.id].ndim == 1:
+                    return self.of(base.id, 0)
+            case ast.Call(ast.Name(id=function), [base]):
+                is_len = self.statics.get(function, function) in (len, "len")
+                return self.of(base.id, 0) if is_len and self._is_array(base) else None
+            case ast.Subscript(shape, ast.Constant() as item):
+                made, axis = self.made.get(text_of(shape)), integer(item)
+                match made.expr if isinstance(made, Let) else shape:
+                    case ast.Attribute(base, "shape") if self._is_array(base):
+                        return self.of(base.id, axis) if axis is not None and axis >= 0 else None
+        return None
 
     def of_part(self, expr: ast.Subscript, axis: int) -> Key | None:
         """Return the key of an axis of the elements that integers and slices select."""
         base = expr.value
-        if not isinstance(base, ast.Name) or not is_array(self.types.get(base.id)):
+        if not self._is_array(base):
             return None
-        parts = expr.slice.elts if isinstance(expr.slice, ast.Tuple) else [expr.slice]
         taken = position = 0
-        for part in parts:
-            if isinstance(part, ast.Slice):
-                if taken == axis:
+        for part in leaves(expr.slice):
+            match part:
+                case ast.Slice() if taken == axis:
                     return self._cut(self.of(base.id, position), part)
-                taken += 1
-            elif isinstance(part, ast.Constant) and part.value is None:
-                if taken == axis:
+                case ast.Constant(None) if taken == axis:
                     return ("constant", 1)
-                taken += 1
-                continue
-            elif isinstance(part, ast.Constant):
-                if type(part.value) is not int:
+                case ast.Slice():
+                    taken, position = taken + 1, position + 1
+                case ast.Constant(None):
+                    taken += 1
+                case ast.Constant(value) if type(value) is int:
+                    position += 1
+                case ast.Name(id=name) if isinstance(self.types.get(name), types.Integer):
+                    position += 1
+                case _:
                     return None
-            elif not isinstance(part, ast.Name) or not isinstance(
-                self.types.get(part.id), types.Integer
-            ):
-                return None
-            position += 1
         return self.of(base.id, position + axis - taken)
 
     def _cut(self, whole: Key, part: ast.Slice) -> Key | None:

@@ -37,7 +37,7 @@ from tapegrad.transform.ir import (
 )
 from tapegrad.transform.lowering.callees import is_plain
 from tapegrad.transform.protocols import Program
-from tapegrad.transform.syntax import identifier_of, subtree
+from tapegrad.transform.syntax import identifier_of, subtree, text_of
 
 _MOST = 40  # statements of a function that is inlined
 _MOST_OF_ALL = 240  # statements that the calls in one function become
@@ -143,7 +143,7 @@ class _Inlining:
         """Return the type of an argument, None if it is not a local value."""
         if isinstance(value, ast.Constant):
             return types.unliteral(numba.typeof(value.value))
-        found = self.function.types.get(value.id) if isinstance(value, ast.Name) else None
+        found = self.function.types.get(text_of(value))
         return None if found is None else types.unliteral(found)
 
     def renamed(

@@ -59,13 +59,13 @@ class SameValues:
         return isinstance(statement, If) and self._chosen(statement)
 
     def _changed_in_place(self, let: Let) -> bool:
-        if let.target in self.same or not isinstance(let.expr, ast.Call):
+        if let.target in self.same or not is_array(self.types.get(let.target)):
             return False
-        callee = let.expr.func.id if isinstance(let.expr.func, ast.Name) else ""
-        if callee not in INPLACE_CALLS or not is_array(self.types.get(let.target)):
-            return False
-        self.same[let.target] = self.final(let.expr.args[0])
-        return True
+        match let.expr:
+            case ast.Call(ast.Name(id=callee), [changed, *_]) if callee in INPLACE_CALLS:
+                self.same[let.target] = self.final(changed)
+                return True
+        return False
 
     def _carried(self, loop: Loop) -> bool:
         changed = False

@@ -83,28 +83,28 @@ def unpacked(lowering: Lowerer, arguments: list[Any]) -> list[Atom]:
 
 def part(lowering: Lowerer, let: Let, base: Structure) -> None:
     """Lower an access to an item of a tuple."""
-    expr = let.expr
-    if isinstance(expr, ast.Attribute):
-        fields = getattr(base.type, "fields", ())
-        if expr.attr not in fields:
-            raise lowering.refuse(f"cannot differentiate the attribute {expr.attr!r} of a tuple")
-        lowering.parts[let.target] = base.items[fields.index(expr.attr)]
-        return
-    assert isinstance(expr, ast.Subscript)
-    index = expr.slice
-    if isinstance(index, ast.Constant):
-        assert isinstance(index.value, int)
-        lowering.parts[let.target] = base.items[index.value]
-        return
-    if isinstance(index, ast.Slice):
-        ends = (index.lower, index.upper, index.step)
-        if all(end is None or isinstance(end, ast.Constant) for end in ends):
-            chosen = slice(*(getattr(end, "value", None) for end in ends))
-            found = Structure(lowering.types[let.target], base.items[chosen])
-            lowering.parts[let.target] = whole_if_passive(lowering, found, let.target)
+    match let.expr:
+        case ast.Attribute(_, attribute):
+            fields = getattr(base.type, "fields", ())
+            if attribute not in fields:
+                raise lowering.refuse(
+                    f"cannot differentiate the attribute {attribute!r} of a tuple"
+                )
+            lowering.parts[let.target] = base.items[fields.index(attribute)]
             return
+        case ast.Subscript(_, ast.Constant(int(position))):
+            lowering.parts[let.target] = base.items[position]
+            return
+        case ast.Subscript(_, ast.Slice(lower, upper, step)):
+            ends = (lower, upper, step)
+            if all(end is None or isinstance(end, ast.Constant) for end in ends):
+                chosen = slice(*(getattr(end, "value", None) for end in ends))
+                found = Structure(lowering.types[let.target], base.items[chosen])
+                lowering.parts[let.target] = whole_if_passive(lowering, found, let.target)
+                return
     # a computed index becomes a chain of selections
-    number = lowering.resolve(index)
+    assert isinstance(let.expr, ast.Subscript)
+    number = lowering.resolve(let.expr.slice)
     chosen_item: Any = base.items[-1]
     for position in range(len(base.items) - 2, -1, -1):
         hit = is_number(lowering, number, (position, position - len(base.items)), let.line)

@@ -14,18 +14,22 @@ from tapegrad.transform import facts
 from tapegrad.transform.ir import Atom, Let, name
 from tapegrad.transform.kinds import is_array, is_complex, is_real
 from tapegrad.transform.lowering.lowerer import Lowerer
+from tapegrad.transform.nodes import attribute
 from tapegrad.transform.rules.partials import op_of
+from tapegrad.transform.syntax import text_of
 
 
 def zeros_of(lowering: Lowerer, expr: ast.expr) -> ast.expr:
     """Return what makes the imaginary part of an array of real numbers; others unchanged."""
-    of: ast.expr | None = None
-    if isinstance(expr, ast.Attribute) and expr.attr == "imag":
-        of = expr.value
-    elif isinstance(expr, ast.Call) and isinstance(expr.func, ast.Name) and len(expr.args) == 1:
-        of = expr.args[0] if lowering.statics.get(expr.func.id) is np.imag else None
-    kind = None if of is None else lowering.type_of(of)
-    if of is None or not is_array(kind) or is_complex(kind):
+    match expr:
+        case ast.Attribute(of, "imag"):
+            pass
+        case ast.Call(ast.Name(id=callee), [of]) if lowering.statics.get(callee) is np.imag:
+            pass
+        case _:
+            return expr
+    kind = lowering.type_of(of)
+    if not is_array(kind) or is_complex(kind):
         return expr
     lowering.statics["np.zeros_like"] = np.zeros_like
     return ast.Call(name("np.zeros_like"), [of], [])
@@ -39,39 +43,35 @@ def of_numbers(lowering: Lowerer, expr: ast.expr, kind: Any) -> ast.expr:
     """
     if (array := _reduced(lowering, expr)) is not None:
         return element(lowering, array) if has_none(lowering, array) else array
-    if isinstance(expr, ast.BinOp):
-        operands: list[ast.expr] = [expr.left, expr.right]
-    elif isinstance(expr, ast.UnaryOp):
-        operands = [expr.operand]
-    elif isinstance(expr, ast.Compare):
-        operands = [expr.left, *expr.comparators]
-    elif isinstance(expr, ast.Call) and isinstance(expr.func, ast.Name):
-        operands = expr.args if op_of(lowering.statics.get(expr.func.id), expr) else []
-    else:
-        operands = []
+    operands: list[ast.expr] = []
+    match expr:
+        case ast.BinOp(left, _, right):
+            operands = [left, right]
+        case ast.UnaryOp(_, operand):
+            operands = [operand]
+        case ast.Compare(left, _, others):
+            operands = [left, *others]
+        case ast.Call(ast.Name(id=callee), arguments):
+            operands = arguments if op_of(lowering.statics.get(callee), expr) else []
     if not operands:
         return _of_other_functions(lowering, expr, kind)
-    named = [n for n in operands if isinstance(n, ast.Name)]
-    arrays = {n.id: n for n in named if has_none(lowering, n)}
+    arrays = {text_of(n): n for n in operands if has_none(lowering, n)}
     is_made = isinstance(expr, ast.Call) and is_array(kind) and not kind.ndim
     if not arrays and not is_made:
         return expr
     atoms: dict[str, ast.expr] = {text: element(lowering, node) for text, node in arrays.items()}
-
-    def of_number(operand: ast.expr) -> ast.expr:
-        return atoms.get(operand.id, operand) if isinstance(operand, ast.Name) else operand
-
-    numbers = [of_number(operand) for operand in operands]
+    numbers = [atoms.get(text_of(operand), operand) for operand in operands]
     if kind in (types.float32, types.complex64):
         is_power = isinstance(expr, ast.BinOp) and isinstance(expr.op, ast.Pow)
         kept = ast.Constant if is_power else ()
         numbers = [n if isinstance(n, kept) else _single(lowering, n) for n in numbers]
-    if isinstance(expr, ast.BinOp):
-        return ast.BinOp(numbers[0], expr.op, numbers[1])
-    if isinstance(expr, ast.UnaryOp):
-        return ast.UnaryOp(expr.op, numbers[0])
-    if isinstance(expr, ast.Compare):
-        return ast.Compare(numbers[0], expr.ops, numbers[1:])
+    match expr:
+        case ast.BinOp(_, op):
+            return ast.BinOp(numbers[0], op, numbers[1])
+        case ast.UnaryOp(sign):
+            return ast.UnaryOp(sign, numbers[0])
+        case ast.Compare(_, comparisons):
+            return ast.Compare(numbers[0], comparisons, numbers[1:])
     assert isinstance(expr, ast.Call)
     call = ast.Call(expr.func, numbers, expr.keywords)
     if is_made and _result_of(lowering, call) == kind.dtype:  # of a number, numba makes a number
@@ -98,20 +98,18 @@ def _of_other_functions(lowering: Lowerer, expr: ast.expr, kind: Any) -> ast.exp
     it should be one. For others, a number that np.where chose becomes the array that it is to
     numba.
     """
-    if isinstance(expr, ast.Attribute):
-        if expr.attr not in facts.SHAPE_ATTRIBUTES:
-            _refuse_view(lowering, expr.value, expr.attr)
-        return ast.Attribute(_array(lowering, expr.value), expr.attr, ast.Load())
+    match expr:
+        case ast.Attribute(base, text):
+            if text not in facts.SHAPE_ATTRIBUTES:
+                _refuse_view(lowering, base, text)
+            return attribute(_array(lowering, base), text)
+        case ast.Call(ast.Attribute(base, text), arguments, keywords):
+            if text not in facts.NEW_METHODS:
+                _refuse_view(lowering, base, text)
+            args = [_array(lowering, a) for a in arguments]
+            return ast.Call(attribute(_array(lowering, base), text), args, keywords)
     if not isinstance(expr, ast.Call):
         return expr
-    if isinstance(expr.func, ast.Attribute):
-        base, text = expr.func.value, expr.func.attr
-        if text not in facts.NEW_METHODS:
-            _refuse_view(lowering, base, text)
-        args = [_array(lowering, a) for a in expr.args]
-        return ast.Call(
-            ast.Attribute(_array(lowering, base), text, ast.Load()), args, expr.keywords
-        )
     places = [k for k, a in enumerate(expr.args) if has_none(lowering, a) or is_chosen(lowering, a)]
     callee: Any = lowering.statics.get(expr.func.id) if isinstance(expr.func, ast.Name) else None
     if not places or not _is_of_numpy(callee) or callee is np.array:
@@ -187,18 +185,16 @@ _REDUCTIONS = (
 
 def _reduced(lowering: Lowerer, expr: ast.expr) -> ast.expr | None:
     """Return the array without axes, or the number in its place, that is all that is reduced."""
-    if not isinstance(expr, ast.Call) or expr.keywords:
-        return None
-    of = expr.args[0] if len(expr.args) == 1 else None
-    if isinstance(expr.func, ast.Attribute):
-        if expr.args or expr.func.attr not in ("sum", "mean", "prod", "max", "min"):
+    match expr:
+        case ast.Call(ast.Attribute(of, "sum" | "mean" | "prod" | "max" | "min"), [], []):
+            pass
+        case ast.Call(ast.Name(id=callee), [of], []) if any(
+            lowering.statics.get(callee) is f for f in _REDUCTIONS
+        ):
+            pass
+        case _:
             return None
-        of = expr.func.value
-    else:
-        assert isinstance(expr.func, ast.Name)
-        if not any(lowering.statics.get(expr.func.id) is f for f in _REDUCTIONS):
-            return None
-    if of is None or not (has_none(lowering, of) or is_chosen(lowering, of)):
+    if not (has_none(lowering, of) or is_chosen(lowering, of)):
         return None
     return of if is_real(lowering.type_of(of)) else None
 

@@ -22,14 +22,13 @@ from typing import Any
 from tapegrad.kernels import native
 from tapegrad.ops.table.op import TABLE
 from tapegrad.transform.cache.machine_code import inlined, jit
-from tapegrad.transform.ir import replace_names
+from tapegrad.transform.ir import names_in, replace_names
 from tapegrad.transform.kinds import is_array, is_complex
 from tapegrad.transform.rules.base import Elementary, Linear, View
 from tapegrad.transform.rules.effects import EFFECTS, Effect
 from tapegrad.transform.rules.generators import Lowerer
 from tapegrad.transform.rules.scalars import product_of_elements
 from tapegrad.transform.rules.whole import Whole
-from tapegrad.transform.syntax import subtree
 
 VARIABLE = object()  # stands for the value of an argument that is not a constant
 
@@ -103,7 +102,7 @@ def _tangent(name: str, argument: str, value: str) -> None:
     """Generate the jvp of a linear argument: the value with the tangent in place of it."""
     text = re.sub(rf"\b{argument}\b", f"{argument}_dot", value)
     given = {*SPECS[name].arguments, f"{argument}_dot"}
-    reads = [n.id for n in subtree(ast.parse(text)) if isinstance(n, ast.Name) and n.id in given]
+    reads = [found for found in names_in(ast.parse(text)) if found in given]
     _generate(f"{name}_jvp_{argument}", reads, f"return {text}")
 
 

@@ -118,11 +118,12 @@ class Rule:
 
 def conjugate(expr: ast.expr, whole: bool) -> ast.expr:
     """Return an expression for the conjugate of a number or of an array."""
-    if isinstance(expr, ast.UnaryOp) and isinstance(expr.op, ast.USub):
-        return ast.UnaryOp(expr.op, conjugate(expr.operand, whole))
-    if isinstance(expr, ast.Constant):
-        value: Any = expr.value
-        return ast.Constant(value.conjugate())
+    match expr:
+        case ast.UnaryOp(ast.USub() as sign, operand):
+            return ast.UnaryOp(sign, conjugate(operand, whole))
+        case ast.Constant(value):
+            number: Any = value
+            return ast.Constant(number.conjugate())
     if whole:
         return ast.Call(name("np.conj"), [expr], [])
     return ast.Call(ast.Attribute(expr, "conjugate", ast.Load()), [], [])
@@ -448,10 +449,10 @@ _ONE = ast.Constant(1.0)
 
 
 def _product(g: ast.expr, factor: ast.expr) -> ast.expr:
-    if isinstance(factor, ast.Constant):
-        if factor.value == 1:
+    match factor:
+        case ast.Constant(1):
             return g
-        if factor.value == -1:
+        case ast.Constant(-1):
             return ast.UnaryOp(ast.USub(), g)
     return ast.BinOp(g, ast.Mult(), factor)
 

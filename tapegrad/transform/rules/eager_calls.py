@@ -7,7 +7,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from tapegrad.transform.ir import Let, name
+from tapegrad.transform.ir import Let, leaf_names, name
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.nodes import call_of
 from tapegrad.transform.rules.base import Rule, real_names
@@ -31,7 +31,7 @@ class EagerCall(Rule):
         return self.inputs()
 
     def contents(self, let: Let) -> list[str]:
-        return [*[o.id for o in self.operands if isinstance(o, ast.Name)], let.target]
+        return [*(n for operand in self.operands for n in leaf_names(operand)), let.target]
 
     def derivative(self, mode: str, number: int, result: ast.expr, by: ast.expr) -> ast.expr:
         """Return the call of the vjp or jvp of one operand."""
@@ -45,7 +45,7 @@ class EagerCall(Rule):
         return [
             (number, operand.id)
             for number, operand in enumerate(self.operands)
-            if isinstance(operand, ast.Name) and self.is_active(gen, operand)
+            if self.is_input(operand) and self.is_active(gen, operand)
         ]
 
     def write_vjp(self, gen: ReverseCode, let: Let) -> None:

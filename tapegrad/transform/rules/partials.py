@@ -236,13 +236,11 @@ def _body(rule: Rule) -> ast.expr:
             return copy.deepcopy(local.get(node.id, node))
 
     for statement in tree.body:
-        if isinstance(statement, ast.Assign):
-            target = statement.targets[0]
-            assert isinstance(target, ast.Name)
-            local[target.id] = Inline().visit(statement.value)
-        elif isinstance(statement, ast.Return):
-            assert statement.value is not None
-            return Inline().visit(statement.value)
+        match statement:
+            case ast.Assign([ast.Name(id=target)], value):
+                local[target] = Inline().visit(value)
+            case ast.Return(ast.expr() as value):
+                return Inline().visit(value)
     raise TypeError(f"the rule {rule} has no return")
 
 
@@ -314,21 +312,23 @@ class _Fold(ast.NodeTransformer):
         left, right = self.visit(node.left), self.visit(node.right)
         kind = type(node.op)
         ends = (left, right)
-        if all(isinstance(end, ast.Constant) for end in ends) and kind in _CONSTANT_OPERATORS:
-            found = _CONSTANT_OPERATORS[kind](left.value, right.value)
-            if kind is ast.Sub or _is_exact(kind, left.value, right.value, found):
-                return ast.Constant(found)
-        if kind is ast.Div and isinstance(right, ast.Constant) and right.value:
-            if isinstance(left, ast.Constant):
-                found = operator.truediv(left.value, right.value)
-                if _is_exact(ast.Div, left.value, right.value, found):
+        match ends:
+            case ast.Constant(one), ast.Constant(two) if kind in _CONSTANT_OPERATORS:
+                found = _CONSTANT_OPERATORS[kind](one, two)
+                if kind is ast.Sub or _is_exact(kind, one, two, found):
                     return ast.Constant(found)
-        elif kind is ast.Div:
+        match left, node.op, right:
+            case ast.Constant(one), ast.Div(), ast.Constant(two) if two:
+                found = operator.truediv(one, two)
+                if _is_exact(ast.Div, one, two, found):
+                    return ast.Constant(found)
+            case _, ast.Div(), ast.Constant(two) if two:
+                pass
             # quotients with the same denominator share its reciprocal
-            inverse = self.inverse(right)
-            if isinstance(left, ast.Constant) and left.value == 1.0:
-                return inverse
-            return ast.BinOp(left, ast.Mult(), inverse)
+            case ast.Constant(1.0), ast.Div(), _:
+                return self.inverse(right)
+            case _, ast.Div(), _:
+                return ast.BinOp(left, ast.Mult(), self.inverse(right))
         for end, other in (ends, ends[::-1]):
             if not isinstance(end, ast.Constant):
                 continue
@@ -346,12 +346,10 @@ class _Fold(ast.NodeTransformer):
             raise TypeError(f"a rule calls {node.func.id}, which is not an op")
         assert isinstance(op, (Elementwise, Scalar))
         if op.name == "where":
-            condition = arguments[0]
-            if isinstance(condition, ast.Constant):
-                return arguments[1] if condition.value else arguments[2]
-            first, second = arguments[1:]
-            if isinstance(first, ast.Constant) and isinstance(second, ast.Constant):
-                if first.value == second.value:
+            match arguments:
+                case [ast.Constant(holds), first, second]:
+                    return first if holds else second
+                case [_, ast.Constant(one) as first, ast.Constant(two)] if one == two:
                     return first
             if not self.whole:
                 return ast.IfExp(*arguments)
