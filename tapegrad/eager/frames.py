@@ -28,6 +28,7 @@ from tapegrad.eager.modes import MODE
 from tapegrad.eager.saved_values import restore, save
 from tapegrad.eager.shared_memory import copied, copied_matrix
 from tapegrad.eager.tensor import Tensor
+from tapegrad.eager.used_outputs import SELECT, UsedOutputs
 from tapegrad.kernels.pool import pooled
 from tapegrad.ops.table.kinds import Elementwise, Reduction, SweptOp
 from tapegrad.ops.table.op import Op, shape_of
@@ -335,7 +336,7 @@ class OpFrame(RuleFrame):
         self, owner: Owner, parents: list[Owner | None], g: Any, wanted: Wanted
     ) -> list[Any]:
         values = self.values(owner)
-        cotangent = g if self.outputs is None else self._complete(g, values)
+        cotangent = g if self.outputs is None else self._complete(g, values, owner)
         return self._run(cotangent, values, parents, wanted)
 
     def values(self, owner: Owner) -> dict[str, Any]:
@@ -362,13 +363,19 @@ class OpFrame(RuleFrame):
                         with_saved_tangent(output, tangent)
         return values
 
-    def _complete(self, given: dict[int, Any], values: dict[str, Any]) -> tuple[Any, ...]:
+    def _complete(
+        self,
+        given: dict[int, Any],
+        values: dict[str, Any],
+        owner: Owner,
+        sweep: Sweep | None = None,
+    ) -> tuple[Any, ...]:
         """Return a cotangent for every output, zeros for undefined ones.
 
-        Rules may read as ``used`` which of them are defined, by number.
+        Rules may read as ``used`` which of them are defined: see `UsedOutputs`.
         """
         assert self.outputs is not None
-        values["used"] = given.keys()
+        values["used"] = UsedOutputs(owner, given, sweep)
         return tuple(
             given[k] if k in given else zeros(*kind) for k, kind in enumerate(self.outputs)
         )
@@ -378,7 +385,9 @@ class OpFrame(RuleFrame):
         values = dict(self.constants)
         for name, value in self.saved.items():
             values[name] = arrays_of(restore(value, slot))
-        cotangent = g if self.outputs is None else self._complete(sweep.tuples.pop(slot), values)
+        cotangent = g
+        if self.outputs is not None:
+            cotangent = self._complete(sweep.tuples.pop(slot), values, owner, sweep)
         parents = parents_of(owner)
 
         def is_needed(parent: Owner) -> bool:
@@ -435,9 +444,6 @@ def _shapes(value: Any) -> Any:
 
 
 # -- records with several outputs -----------------------------------------------------------------
-
-
-SELECT = OPS.register(PythonOp("select"))
 
 
 class SelectFrame(RuleFrame):

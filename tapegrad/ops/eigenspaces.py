@@ -6,7 +6,7 @@ Vectors of equal eigenvalues are any basis of the eigenspace, so that they have 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -68,20 +68,27 @@ def over_gaps(x: Any, w: Any, gaps: Any, reads: Sequence[Any] = ()) -> Any:
     return found
 
 
-def within_eigenspaces(gw: Any, w: Any) -> tuple[Any, Any]:
-    """Return the cotangents of both eigenvalues of every pair of equal ones, 0 for other pairs.
+def within_eigenspaces(gw: Any, w: Any, used: Callable[[], np.ndarray]) -> Sequence[Any]:
+    """Return the cotangents of both eigenvalues of pairs of equal ones, 0 for other pairs.
 
     What passes between the vectors of an eigenspace is the limit of a quotient, and a function that
     is 0 at its eigenvalue, as the logarithm at 1, gives cotangents of 0 to these vectors. Then only
-    those of the eigenvalues show that something may pass: see `over_gaps`.
+    those of the eigenvalues show that something may pass: see `over_gaps`. They do not concern
+    pairs of vectors that are not used at all.
 
     Parameters
     ----------
     gw, w
         The cotangents of the eigenvalues, and the eigenvalues.
+    used
+        Returns which vectors are used. It is called if any eigenvalues are equal.
     """
     row, column = expand_dims(plain(w), -2), expand_dims(plain(w), -1)
     equal = (row == column) & ~np.eye(shape_of(w)[-1], dtype=bool)
+    if not equal.any():
+        return ()
+    is_used = used()
+    equal &= np.expand_dims(is_used, -2) | np.expand_dims(is_used, -1)
     return where(equal, expand_dims(gw, -2), 0.0), where(equal, expand_dims(gw, -1), 0.0)
 
 

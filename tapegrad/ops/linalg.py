@@ -418,12 +418,11 @@ def eigh(x, uplo="L"):
     """Eigenvalues (ascending) and eigenvectors of symmetric matrices.
 
     The cotangent of x is symmetric. Where eigenvalues coincide, eigenvectors have no derivative: it
-    is nan if the vectors of the eigenspace have cotangents that could turn them. It is also nan if
-    eigenvalues are exactly equal, they have cotangents that are not 0, and the loss depends on
-    vectors: these may be multiplied by 0, as in ``v * log(w) @ v.T`` where w is 1. Nothing passes
-    where all these are 0, as for an eigenspace that is not used. (This is wrong for a single
-    element beside the diagonal of such a product, which reverse mode cannot tell from that; its
-    tangents are nan.)
+    is nan if the cotangents of these vectors could turn them. Cotangents of 0 do not tell vectors
+    that are not used from those that are multiplied by 0, as in ``v * log(w) @ v.T`` where w is 1.
+    So the derivative is also nan if eigenvalues are exactly equal, they have cotangents that are
+    not 0, and one of their vectors is used. All cotangents are 0 for a single element beside the
+    diagonal of such a product: its derivative is 0 in reverse mode, and nan in forward mode.
     """
 
 
@@ -434,8 +433,8 @@ def _(g, z, used):
     turning = matmul(adjoint(v), gv)
     refuse_phases(turning, "eigh: the eigenvectors")
     gaps = expand_dims(w, -2) - expand_dims(w, -1)
-    reads = (turning, *within_eigenspaces(gw, w)) if 1 in used else (turning,)
-    middle = over_gaps(turning, w, gaps, reads)
+    alike = within_eigenspaces(gw, w, lambda: used.elements(1).any(-2))
+    middle = over_gaps(turning, w, gaps, (turning, *alike))
     middle = middle + ew.multiply(expand_dims(gw, -2), _eye(shape_of(w)[-1], w))
     full = matmul(v, matmul(middle, adjoint(v)))
     return 0.5 * (full + adjoint(full))
@@ -479,8 +478,8 @@ def _of_thin_svd(g, z, used):
     vtgv = matmul(adjoint(v), gv)
     eye = _eye(shape_of(s)[-1], s)
     turning = ew.multiply(utgu - adjoint(utgu), row) + ew.multiply(column, vtgv - adjoint(vtgv))
-    reads = (utgu, vtgv, *within_eigenspaces(gs, s)) if used != {1} else (utgu, vtgv)
-    middle = over_gaps(turning, s, gaps, reads)
+    alike = within_eigenspaces(gs, s, lambda: used.elements(0).any(-2) | used.elements(2).any(-1))
+    middle = over_gaps(turning, s, gaps, (utgu, vtgv, *alike))
     middle = middle + ew.multiply(expand_dims(gs, -2), eye)
     if is_complex(u):  # the phases of u and v are coupled: each takes one half
         refuse_phases(utgu + vtgv, "svd: the singular vectors")

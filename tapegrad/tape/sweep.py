@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,9 @@ from tapegrad.tape.layout import (
     FRESH,
     HANDLER_CHECK,
     LEAF_CLOCK,
+    NARY,
     NEEDED,
+    OP_INPUTS,
     OWN_AVAL,
     OWN_HOLDER,
     OWN_INPUTS,
@@ -288,6 +290,24 @@ class Sweep:
             self.borrowed.remove(slot)
             found = found.copy()
         return found
+
+    def readers(self, slot: int) -> Iterator[tuple[int, Owner | None]]:
+        """Yield the ops (their codes) of the records that read a record, and their owners.
+
+        There is no owner of records that may not be alive: those that this sweep did not reach, and
+        some of Functions.
+        """
+        for k, segment in enumerate(self._held):
+            rows, flags = segment.rows(), self.space.window_flags(k)
+            is_nary = (rows["flags"] & NARY) != 0
+            is_second = (rows["y"] == slot) & (OPS.meta[rows["op"], OP_INPUTS] > 1)
+            reaches = rows["slot"] - (rows["y"] >> 32) <= slot
+            may_read = np.where(is_nary, reaches, (rows["x"] == slot) | is_second)
+            for index in np.flatnonzero(may_read & (rows["slot"] > slot)):
+                is_alive = flags[index] & (TOUCHED | REACHED)
+                owner = owner_at(int(rows["owner"][index])) if is_alive else None
+                if owner is None or not is_nary[index] or slot in owner[OWN_INPUTS]:
+                    yield int(rows["op"][index]), owner
 
     def wants(self, owner: Owner) -> bool:
         """Whether the adjoint of a record's output is wanted."""

@@ -426,6 +426,58 @@ def test_principal_components_of_few_samples(decompose):
     np.testing.assert_allclose(found, change, rtol=1e-7)
 
 
+class Same(tg.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+READERS = {  # of three vectors, and which they use
+    "one element": (lambda v: v[1, 2], {2}),
+    "a part of a part": (lambda v: v.T[1:][1, :2], {2}),
+    "a larger view": (lambda v: tg.broadcast_to(v[:, :1], (2, 3, 3)) ** 2, {0}),
+    "a flat view": (lambda v: v.reshape(-1)[2::3], {2}),
+    "many": (lambda v: tg.stack([v[0, 2], v[1, 2], v[2, 2]]), {2}),
+    "many whole ones": (lambda v: tg.concatenate([v, v, v], axis=1)[:, 2], {0, 1, 2}),
+    "a sum": (lambda v: tg.sum(v[:, 2:] + v, axis=0)[2], {0, 1, 2}),
+    "a function": (lambda v: Same.apply(v)[:, 2], {0, 1, 2}),
+    "functions in a chain": (lambda v: Same.apply(Same.apply(Same.apply(v)))[:, 2], {0, 1, 2}),
+    "a function of a part": (lambda v: Same.apply(Same.apply(v[:, 2])), {2}),
+    "a copy of a part": (lambda v: v[:, 2].clone(), {2}),
+    "another type": (lambda v: v.astype(np.float32)[:, 2].astype(float), {0, 1, 2}),
+    "elements by number": (lambda v: v[:, [2]], {0, 1, 2}),
+}
+
+
+@pytest.mark.parametrize("backward", [False, True], ids=["grad", "backward"])
+@pytest.mark.parametrize("alone", [0, 2])
+@pytest.mark.parametrize("reader", READERS)
+def test_equal_eigenvalues_beside_some_vectors(reader, alone, backward):
+    """They have derivatives, unless vectors are used that may turn."""
+    read, used = READERS[reader]
+    values = np.ones(3)
+    values[alone] = alone
+
+    def f(x):
+        w, v = tg.linalg.eigh(x)
+        return tg.sum(w) + tg.sum(0.0 * read(v))
+
+    if backward:
+        x = tg.tensor(np.diag(values), requires_grad=True)
+        f(x).backward()
+        found = x.grad.numpy()
+    else:
+        found = tg.grad(f)(np.diag(values))
+    if used == {alone}:
+        np.testing.assert_array_equal(found, np.eye(3))
+    else:
+        assert np.isnan(found).any()
+
+
 def test_an_infinite_cotangent_of_one_eigenvalue_0():
     def f(x):
         w, v = tg.linalg.eigh(x)

@@ -1,5 +1,7 @@
 """Decompositions of matrices, least squares, determinants."""
 
+import re
+
 import numpy as np
 import pytest
 from check import Cases, check, close, module, running
@@ -197,6 +199,62 @@ def test_functions_that_vanish_at_equal_eigenvalues(function, matrix):
     """Vectors that are multiplied by 0 seem unused; what their values get tells them apart."""
     with running(False) as run:
         assert np.isnan(run(tg.grad(function))(matrix)).any()
+
+
+READS = {  # what reads vectors, and which of three it reads
+    "v[0, -1]": {2},
+    "np.sum(v[:, -1] * v[:, 2])": {2},
+    "np.sum(v.T[0]) * np.sum(v[:, :-2])": {0},
+    "np.sum(v.T[-1] * v[0, -2:-1])": {1, 2},
+    "v[1][0]": {0},
+    "np.sum(v[:2, 1:] ** 3)": {1, 2},
+    "np.sum(v ** 3)": {0, 1, 2},
+    "u[0, 0]": {0},
+    "np.sum(u[0:2, 0:1]) * vt[0, 1]": {0},
+    "np.sum(vt[2:])": {2},
+    "np.sum(vt.T[:, 2])": {2},
+    "np.sum(vt[1:2][0])": {1},
+    "np.sum(vt[:, 0])": {0, 1, 2},
+}
+TRANSFORMS = {
+    "eager": lambda f: f,
+    "jit": tg.jit,
+    "njit": tg.njit,
+}
+
+
+@pytest.mark.parametrize("alone", [0, 2])
+@pytest.mark.parametrize("transform", TRANSFORMS)
+@pytest.mark.parametrize("read", READS)
+def test_equal_values_beside_some_vectors(read, transform, alone):
+    """Equal values have derivatives, unless vectors are used that may turn."""
+    is_svd = bool({"u", "vt"} & set(re.findall(r"\w+", read)))
+    f = module(
+        "import numpy as np\ndef f(a):\n"
+        f"    {'u, w, vt = np.linalg.svd(a)' if is_svd else 'w, v = np.linalg.eigh(a)'}\n"
+        f"    return np.sum(w) + 0.0 * {read}\n"
+    )
+    values = np.ones(3)
+    values[alone] = 2.0 if (alone == 0) == is_svd else 0.5
+    gradient = tg.grad(TRANSFORMS[transform](f))
+    with running(False) as run:
+        found = (run(gradient) if transform == "njit" else gradient)(np.diag(values))
+    if READS[read] == {alone}:
+        np.testing.assert_array_equal(found, np.eye(3))
+    else:
+        assert np.isnan(found).any()
+
+
+def test_vectors_that_the_text_does_not_name():
+    """All may be used, unless the function is recorded."""
+    f = module(
+        "import numpy as np\ndef f(a):\n    w, v = np.linalg.eigh(a)\n"
+        "    return np.sum(w) + 0.0 * np.sum(v[:, a.shape[0] - 1])\n"
+    )
+    x = np.diag([1.0, 1.0, 2.0])
+    with running(False) as run:
+        assert np.isnan(run(tg.grad(tg.njit(f)))(x)).any()
+        np.testing.assert_array_equal(tg.grad(f)(x), np.eye(3))
 
 
 def test_equal_singular_values_have_finite_derivatives():

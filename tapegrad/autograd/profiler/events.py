@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tapegrad.eager.frames import SELECT, maker_of, title
+from tapegrad.eager.frames import maker_of, title
 from tapegrad.eager.lines import is_own_file
 from tapegrad.eager.tensor import Tensor
+from tapegrad.eager.used_outputs import SELECT
 from tapegrad.kernels.structs import address_of
 from tapegrad.probes import PROBES, Event
 from tapegrad.tape.codes import OPS

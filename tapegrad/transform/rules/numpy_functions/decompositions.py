@@ -18,7 +18,7 @@ import numpy as np
 from tapegrad.transform.builder import add_let
 from tapegrad.transform.cache.machine_code import jit
 from tapegrad.transform.ir import Let, name, names_in
-from tapegrad.transform.nodes import binary, call_of, item
+from tapegrad.transform.nodes import binary, call_of, item, tuple_of
 from tapegrad.transform.rules.array_specs import (
     SPECS,
     VARIABLE,
@@ -34,6 +34,7 @@ from tapegrad.transform.rules.numpy_functions.linear_algebra import (
     product_of,
     symmetric_part,
 )
+from tapegrad.transform.rules.numpy_functions.parts_read import PartsRead
 from tapegrad.transform.rules.scalars import product_of_elements
 from tapegrad.transform.rules.whole import Whole
 
@@ -83,7 +84,7 @@ class Several(Whole):
         leaves = self._check(gen, let)
         if not any(map(gen.is_active, leaves)):
             return
-        cotangents: dict[str, ast.expr] = {"vectors": self._uses_vectors(gen, leaves)}
+        cotangents: dict[str, ast.expr] = {"columns": self._used_columns(gen, leaves)}
         for position, leaf in enumerate(leaves):
             if getattr(self.types[leaf], "ndim", 0):
                 cotangents[f"g_{position}"] = gen.shadow(leaf)
@@ -126,6 +127,22 @@ class Several(Whole):
 
     def _uses_vectors(self, gen: Generator, leaves: list[str]) -> ast.expr:
         return ast.Constant(any(gen.is_active(leaf) for leaf in leaves if self._ndim(leaf) == 2))
+
+    def _used_columns(self, gen: Generator, leaves: list[str]) -> ast.expr:
+        """Return which vectors are used, as pairs of a start and a stop.
+
+        They are columns of the first matrix, and rows of the second one.
+        """
+        matrices = [leaf for leaf in leaves if self._ndim(leaf) == 2]
+        read = PartsRead(gen.function)
+        parts = {
+            part
+            for axis, leaf in zip((1, 0), matrices, strict=False)
+            if gen.is_active(leaf)
+            for part in read.of(leaf, axis)
+        }
+        pairs = [[*map(ast.Constant, part)] for part in sorted(parts or {(0, 0)})]
+        return tuple_of([tuple_of(pair) for pair in pairs])
 
     def _ndim(self, leaf: str) -> int:
         return getattr(self.types[leaf], "ndim", 0)
@@ -230,16 +247,23 @@ def holds_any(x):
 
 
 @jit
-def mark_eigenspaces(middle, w, g):
-    """Let nan pass between equal eigenvalues that have cotangents (as in `ops.eigenspaces`)."""
+def mark_eigenspaces(middle, w, g, columns):
+    """Let nan pass between equal eigenvalues that have cotangents (as in `ops.eigenspaces`).
+
+    They do not concern pairs of vectors of which none is in `columns`, pairs of start and stop.
+    """
+    is_used = np.zeros(w.size, np.bool_)
+    for start, stop in columns:
+        is_used[start:stop] = True
     for i in range(w.size):
         for j in range(w.size):
             if i != j and w[i] == w[j] and (g[i] != 0.0 or g[j] != 0.0):
-                middle[i, j] = np.nan
+                if is_used[i] or is_used[j]:
+                    middle[i, j] = np.nan
 
 
 @derivative
-def svd_vjp_a(a, a_bar, full_matrices, vectors, g_0, g_1, g_2):
+def svd_vjp_a(a, a_bar, full_matrices, columns, g_0, g_1, g_2):
     check_square(a, full_matrices, holds_any(g_0) or holds_any(g_2))
     u, s, vt = np.linalg.svd(a, False)
     size = s.size
@@ -255,8 +279,7 @@ def svd_vjp_a(a, a_bar, full_matrices, vectors, g_0, g_1, g_2):
         for j in range(size):
             middle[i, j] = (left[i, j] + left[j, i]) * s[j] + s[i] * (right[i, j] + right[j, i])
         middle[i, i] += g_1[i]
-    if vectors:
-        mark_eigenspaces(middle, s, g_1)
+    mark_eigenspaces(middle, s, g_1, columns)
     a_bar += product_of(product_of(u, middle), vt)
     if a.shape[0] > size:
         scaled = scaled_columns(gu, s)
@@ -309,13 +332,12 @@ def _(call: Request, a: Any) -> Any:
 
 
 @derivative
-def eigh_vjp_a(a, a_bar, vectors, g_0, g_1):
+def eigh_vjp_a(a, a_bar, columns, g_0, g_1):
     w, v = np.linalg.eigh(a)
     middle = product_of_elements(product_of(v.T, g_1), inverse_gaps(w, all_ones(w)))
     for i in range(w.size):
         middle[i, i] += g_0[i]
-    if vectors:
-        mark_eigenspaces(middle, w, g_0)
+    mark_eigenspaces(middle, w, g_0, columns)
     full = product_of(product_of(v, middle), v.T)
     a_bar += 0.5 * (full + full.T)
 
