@@ -29,7 +29,56 @@ pytestmark = pytest.mark.texts
 A = np.array([0.3, 0.7, -0.4])
 HEADER = "import math, numpy as np, tapegrad as tg\n@tg.njit\n"
 
-PROGRAMS = {
+PROGRAMS = {  # those that show most defects come first
+    "whole arrays that are overwritten": (
+        "@tg.njit\n"
+        "def f(x):\n"
+        "    y = x.copy()\n"
+        "    t = np.dot(y, (x > 0.2) * y)\n"
+        "    y[0] = 2.0 * t\n"
+        "    return t * np.dot(y, x)\n"
+    ),
+    "numbers are stored in integers and in floats": (
+        "def f(x):\n"
+        "    k = np.zeros(3, np.int64)\n"
+        "    y = np.zeros(3)\n"
+        "    for i in range(3):\n"
+        "        k[i] += x[i] * 5.0\n"
+        "        y[i] = x[i] * k[i] + y[0]\n"
+        "        y[i] = y[i] * y[i]\n"
+        "    return (y * y).sum()\n"
+    ),
+    "positions of a condition": (
+        "def f(x):\n    p = np.nonzero(x > 0.0)\n    z = x[p]\n    return (z * z).sum()\n"
+    ),
+    "a recursive function that returns a new array": (
+        "def g(x, n):\n"
+        "    if n == 0:\n"
+        "        return x * 2.0\n"
+        "    return g(x, n - 1) * 3.0\n"
+        "@tg.njit\n"
+        "def f(x):\n"
+        "    y = g(x, 2)\n"
+        "    return y[0] * y[1]\n"
+    ),
+    "one array comes twice": (
+        "def g(n):\n"
+        "    y = np.ones(n)\n"
+        "    return y, y\n"
+        "@tg.njit(boundscheck=False)\n"  # another option: no inlining
+        "def f(x):\n"
+        "    y, z = g(3)\n"
+        "    y[0] = x[0]\n"
+        "    return (y * z * x[1]).sum()\n"
+    ),
+    "a view that is read again": (
+        "def f(x):\n"
+        "    y = x * 2.0\n"
+        "    z = np.flip(y)\n"
+        "    s = z * z\n"
+        "    y[0] = x[1]\n"
+        "    return (s * z).sum()\n"
+    ),
     "a work array in a helper": (
         "def g(x):\n"
         "    w = np.empty(x.size)\n"
@@ -120,33 +169,12 @@ PROGRAMS = {
         "    g(x, y)\n"
         "    return (y * z * y).sum()\n"
     ),
-    "one array comes twice": (
-        "def g(n):\n"
-        "    y = np.ones(n)\n"
-        "    return y, y\n"
-        "@tg.njit(boundscheck=False)\n"  # another option: no inlining
-        "def f(x):\n"
-        "    y, z = g(3)\n"
-        "    y[0] = x[0]\n"
-        "    return (y * z * x[1]).sum()\n"
-    ),
     "positions in a tuple": (
         "def f(x):\n"
         "    p = (np.array([2, 0]),)\n"
         "    z = x[p]\n"
         "    z[0] *= x[1]\n"
         "    return (z * z).sum()\n"
-    ),
-    "positions of a condition": (
-        "def f(x):\n    p = np.nonzero(x > 0.0)\n    z = x[p]\n    return (z * z).sum()\n"
-    ),
-    "a view that is read again": (
-        "def f(x):\n"
-        "    y = x * 2.0\n"
-        "    z = np.flip(y)\n"
-        "    s = z * z\n"
-        "    y[0] = x[1]\n"
-        "    return (s * z).sum()\n"
     ),
     "a sum, and a call that keeps values": (
         "def g(x):\n"
@@ -178,32 +206,12 @@ PROGRAMS = {
         "        s = g(s, x[i])\n"
         "    return s\n"
     ),
-    "a recursive function that returns a new array": (
-        "def g(x, n):\n"
-        "    if n == 0:\n"
-        "        return x * 2.0\n"
-        "    return g(x, n - 1) * 3.0\n"
-        "@tg.njit\n"
-        "def f(x):\n"
-        "    y = g(x, 2)\n"
-        "    return y[0] * y[1]\n"
-    ),
     "a number of a whole array is stored": (
         "def f(x):\n"
         "    out = np.zeros(2)\n"
         "    for i in range(2):\n"
         "        out[i] = np.percentile(x[i:], 60.0) * out[0] + x[1]\n"
         "    return out[0] * out[1]\n"
-    ),
-    "numbers are stored in integers and in floats": (
-        "def f(x):\n"
-        "    k = np.zeros(3, np.int64)\n"
-        "    y = np.zeros(3)\n"
-        "    for i in range(3):\n"
-        "        k[i] += x[i] * 5.0\n"
-        "        y[i] = x[i] * k[i] + y[0]\n"
-        "        y[i] = y[i] * y[i]\n"
-        "    return (y * y).sum()\n"
     ),
     "an op is computed again": (
         "def f(x):\n"
@@ -214,14 +222,6 @@ PROGRAMS = {
         "        s = s * r * y[i] + r\n"
         "        y[i] = s\n"
         "    return s * s\n"
-    ),
-    "whole arrays that are overwritten": (
-        "@tg.njit\n"
-        "def f(x):\n"
-        "    y = x.copy()\n"
-        "    t = np.dot(y, (x > 0.2) * y)\n"
-        "    y[0] = 2.0 * t\n"
-        "    return t * np.dot(y, x)\n"
     ),
 }
 

@@ -9,14 +9,14 @@ pytestmark = pytest.mark.texts
 
 
 def test_mutants_of_fixed_programs_are_refused():
-    judgement, draw = Judgement(), random.Random(0)
+    judgement, draw = Judgement(every=8), random.Random(0)
     for subject in fixed_subjects():
         judgement.judge(subject, draw, 16)
     check(judgement, 60)
 
 
 def test_mutants_of_random_programs_are_refused():
-    judgement, draw = Judgement(), random.Random(0)
+    judgement, draw = Judgement(every=8), random.Random(0)
     for subject in random_subjects(range(900, 908)):
         judgement.judge(subject, draw, 12)
     check(judgement, 30)

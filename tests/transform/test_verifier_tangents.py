@@ -358,21 +358,21 @@ def test_names_of_the_user_that_look_like_tangents():
 
 
 def test_mutants_of_tangents_are_refused():
-    judgement, draw = Judgement(), random.Random(0)
+    judgement, draw = Judgement(every=8), random.Random(0)
     for subject in fixed_subjects(mode="forward"):
         judgement.judge(subject, draw, 16)
     check(judgement, 60)
 
 
 def test_mutants_of_tangents_of_random_programs_are_refused():
-    judgement, draw = Judgement(), random.Random(0)
+    judgement, draw = Judgement(every=8), random.Random(0)
     for subject in random_subjects(range(900, 906), "forward"):
         judgement.judge(subject, draw, 16)
     check(judgement, 20)
 
 
 def test_mutants_of_tangents_of_gradients_are_refused():
-    judgement, draw = Judgement(), random.Random(0)
+    judgement, draw = Judgement(every=8), random.Random(0)
     for subject in fixed_subjects(("views and stores", "work array in a callee"), "second"):
         judgement.judge(subject, draw, 40)
     check(judgement, 20)
