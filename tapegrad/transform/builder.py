@@ -34,6 +34,7 @@ from tapegrad.transform.nodes import (
     tuple_of,
 )
 from tapegrad.transform.printer import PARALLEL, UNDEFINED
+from tapegrad.transform.syntax import name_of
 from tapegrad.transform.trees import Part, complete, quoted_block
 
 Pair = tuple[ast.expr, ast.expr]  # a target and a value
@@ -125,8 +126,8 @@ class Builder:
     def assign_all(self, pairs: Iterable[Pair]) -> None:
         """Add simultaneous assignments, as separate ones if none reads the target of another."""
         pairs = [(target, value) for target, value in pairs if not _are_same(target, value)]
-        targets = {target.id for target, _ in pairs if isinstance(target, ast.Name)}
-        if any(isinstance(value, ast.Name) and value.id in targets for _, value in pairs):
+        targets = {name_of(target) for target, _ in pairs} - {""}
+        if any(name_of(value) in targets for _, value in pairs):
             left, right = zip(*pairs, strict=True)
             self.assign(tuple_of(left), tuple_of(right))
         else:
@@ -145,7 +146,7 @@ class Builder:
 
 
 def _are_same(target: ast.expr, value: ast.expr) -> bool:
-    return isinstance(target, ast.Name) and isinstance(value, ast.Name) and target.id == value.id
+    return name_of(target) == name_of(value) != ""
 
 
 # -- the normal form ------------------------------------------------------------------------------

@@ -97,9 +97,12 @@ class Declared:
 
 def _type_of(value: ast.expr, function: FunctionIR) -> Any:
     """Return the type of a value of a variable, None if unknown."""
-    if isinstance(value, ast.Constant):
-        return types.unliteral(numba.typeof(value.value))
-    return function.types.get(value.id) if isinstance(value, ast.Name) else None
+    match value:
+        case ast.Constant(number):
+            return types.unliteral(numba.typeof(number))
+        case ast.Name(id=name):
+            return function.types.get(name)
+    return None
 
 
 def _converts(kind: Any, declared: Any) -> bool:

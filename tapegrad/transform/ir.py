@@ -319,8 +319,10 @@ def walk(block: Block) -> Iterator[Statement]:
 
 def raises(block: Block) -> bool:
     """Whether a block ends with an error."""
-    last = block[-1] if block else None
-    return isinstance(last, Effect) and isinstance(last.statement, ast.Raise)
+    match block[-1:]:
+        case [Effect(ast.Raise())]:
+            return True
+    return False
 
 
 def names_of(function: FunctionIR) -> set[str]:
@@ -331,10 +333,10 @@ def names_of(function: FunctionIR) -> set[str]:
 
 def always_raises(block: Block) -> bool:
     """Whether a block ends with an error on all paths."""
-    last = block[-1] if block else None
-    if isinstance(last, If):
-        return always_raises(last.then) and always_raises(last.orelse)
-    return isinstance(last, Effect) and isinstance(last.statement, ast.Raise)
+    match block[-1:]:
+        case [If(_, then, orelse)]:
+            return always_raises(then) and always_raises(orelse)
+    return raises(block)
 
 
 def reads(statement: Statement) -> list[str]:

@@ -102,11 +102,12 @@ def counting(index: str, over: ast.expr) -> ast.For:
 
 def integer(node: ast.AST) -> int | None:
     """Return the value of an integer constant, None for other expressions."""
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        value = integer(node.operand)
-        return None if value is None else -value
-    if isinstance(node, ast.Constant) and type(node.value) is int:
-        return node.value
+    match node:
+        case ast.UnaryOp(ast.USub(), operand):
+            value = integer(operand)
+            return None if value is None else -value
+        case ast.Constant(int(number)) if type(number) is int:
+            return number
     return None
 
 

@@ -14,8 +14,9 @@ PARALLEL = "numba.prange"  # what parallel loops are over
 
 def show(node: ast.expr | ast.stmt | None) -> str:
     """Return the text of an expression."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, float):
-        return show_number(node.value)
+    match node:
+        case ast.Constant(float() as number):
+            return show_number(number)
     return ast.unparse(complete(node)) if node is not None else "None"
 
 

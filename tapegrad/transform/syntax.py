@@ -7,9 +7,9 @@ import inspect
 import keyword
 import linecache
 import unicodedata
-from collections.abc import Container, Hashable, Iterator
+from collections.abc import Container, Hashable, Iterable, Iterator
 from types import FunctionType
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, TypeVar
 
 PURE = frozenset(
     [
@@ -19,6 +19,7 @@ PURE = frozenset(
 )
 """Python's functions that numba takes, and that only compute a value from their arguments."""
 _LEAVES = frozenset([ast.Name, ast.Constant])  # have no parts but a context
+_Node = TypeVar("_Node", bound=ast.AST)
 
 
 def lines_of(function: FunctionType) -> list[str]:
@@ -58,12 +59,13 @@ def text_of(node: ast.AST) -> str:
 
     Names, attributes of names and integers, which most nodes are, take it much less time.
     """
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute) and isinstance(node.value, (ast.Name, ast.Attribute)):
-        return f"{text_of(node.value)}.{node.attr}"
-    if isinstance(node, ast.Constant) and type(node.value) is int:
-        return repr(node.value)
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Attribute(ast.Name() | ast.Attribute() as base, attribute):
+            return f"{text_of(base)}.{attribute}"
+        case ast.Constant(value) if type(value) is int:
+            return repr(value)
     return ast.unparse(node)
 
 
@@ -120,6 +122,18 @@ def subtree(tree: ast.AST) -> Iterator[ast.AST]:
         yield node
 
 
+def nodes_in(tree: ast.AST, *kinds: type[_Node]) -> Iterator[_Node]:
+    """Yield the nodes of some kinds in a tree, the tree itself among them, as `subtree` does."""
+    for node in subtree(tree):
+        if isinstance(node, kinds):
+            yield node
+
+
+def has(tree: ast.AST, *kinds: type[ast.AST]) -> bool:
+    """Whether there are nodes of some kinds in a tree, or it is one."""
+    return any(isinstance(node, kinds) for node in subtree(tree))
+
+
 def unlike(name: str, others: Container[str]) -> str:
     """Return a variant of a name that is not in `others`."""
     while name in others:
@@ -130,6 +144,11 @@ def unlike(name: str, others: Container[str]) -> str:
 def is_loop(node: ast.AST | None) -> TypeGuard[ast.For | ast.While]:
     """Whether a node is a loop."""
     return isinstance(node, (ast.For, ast.While))
+
+
+def name_of(node: ast.AST | None) -> str:
+    """Return the name that an expression is, "" for others."""
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def binding(node: ast.AST) -> tuple[str, ast.expr] | None:
@@ -164,9 +183,24 @@ def blocks_in(body: list[ast.stmt]) -> Iterator[list[ast.stmt]]:
             yield from blocks_in(block)
 
 
+def arguments_of(node: ast.AST | None, function: str) -> list[ast.expr] | None:
+    """Return the arguments of the call of a function, None for other nodes."""
+    return node.args if isinstance(node, ast.Call) and callee_of(node) == function else None
+
+
+def items_of(node: ast.expr) -> list[ast.expr]:
+    """Return the items of a tuple; of another expression, itself."""
+    return node.elts if isinstance(node, ast.Tuple) else [node]
+
+
+def has_starred(items: Iterable[ast.expr]) -> bool:
+    """Whether one of several items is unpacked, as by ``f(*x)``."""
+    return any(isinstance(item, ast.Starred) for item in items)
+
+
 def may_leave(node: ast.AST) -> bool:
     """Whether a statement may leave the block that it is in, before the end of the block."""
-    return any(isinstance(n, (ast.Break, ast.Continue, ast.Return)) for n in subtree(node))
+    return has(node, ast.Break, ast.Continue, ast.Return)
 
 
 def leaves(node: ast.expr) -> list[ast.expr]:
@@ -178,8 +212,8 @@ def leaves(node: ast.expr) -> list[ast.expr]:
 
 def paired(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
     """Return the pairs of targets and values of an assignment."""
-    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
-        if len(target.elts) == len(value.elts):
-            found = zip(target.elts, value.elts, strict=True)
+    match target, value:
+        case ast.Tuple(targets), ast.Tuple(values) if len(targets) == len(values):
+            found = zip(targets, values, strict=True)
             return [pair for one, two in found for pair in paired(one, two)]
     return [(target, value)]

@@ -17,6 +17,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tapegrad.transform.syntax import name_of
+
 # the fields of statements that hold targets, and the expressions whose parts are targets
 _TARGETS: dict[type[ast.AST], tuple[str, ...]] = {
     ast.Assign: ("targets",), ast.AugAssign: ("target",), ast.AnnAssign: ("target",),
@@ -132,8 +134,8 @@ def _completed(
     """Return copies of statements or expressions, with those of lists in place of their names."""
     found: list[Any] = []
     for item in items:
-        name = item.value if isinstance(item, (ast.Expr, ast.Starred)) else None
-        value = parts.get(name.id) if isinstance(name, ast.Name) else None
+        name = name_of(item.value) if isinstance(item, (ast.Expr, ast.Starred)) else ""
+        value = parts.get(name)
         if isinstance(value, (list, tuple)):
             is_block = isinstance(item, ast.Expr)
             found += [complete(v if is_block else _expression(v), context) for v in value]

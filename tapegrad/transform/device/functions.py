@@ -28,12 +28,13 @@ from tapegrad.transform.base import Derivative
 from tapegrad.transform.deferred import runtime
 from tapegrad.transform.device import stand_ins
 from tapegrad.transform.errors import TransformError
+from tapegrad.transform.frontend.liveness import times_assigned
 from tapegrad.transform.frontend.source import MISSING, Source
 from tapegrad.transform.functions import stop_gradient
 from tapegrad.transform.ir import name, names_in, take
 from tapegrad.transform.kinds import is_array, is_dispatcher
 from tapegrad.transform.nodes import attribute, element_of, tuple_of
-from tapegrad.transform.syntax import leaves, subtree, text_of
+from tapegrad.transform.syntax import binding, items_of, leaves, name_of, subtree, text_of
 from tapegrad.transform.trees import quoted_block
 
 TAPE = "thread_tape"
@@ -149,12 +150,7 @@ class _Callee(ast.NodeTransformer):
         self.names: dict[str, Any] = {}  # global names of the function on the device
         arguments = source.tree.args
         self.params = [a.arg for a in (*arguments.posonlyargs, *arguments.args)]
-        stored = [
-            node.id
-            for node in subtree(source.tree)
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-        ]
-        self.assigned = Counter([*self.params, *stored])
+        self.assigned = Counter(self.params) + times_assigned([source.tree])
         used = set(names_in(source.tree))
         self.taken = used.union(self.params, [TAPE])
         self.aliases: dict[int, str] = {}  # names that are no names of its own, by ids of values
@@ -163,13 +159,8 @@ class _Callee(ast.NodeTransformer):
         self.is_inside = False  # of the function that is rewritten
         self.depth = 0  # of loops
         self.shapes: dict[str, tuple[int, ...]] = {}  # of arrays in local memory
-        self.assignments = {
-            node.targets[0].id: node.value
-            for node in subtree(source.tree)
-            if isinstance(node, ast.Assign)
-            and isinstance(node.targets[0], ast.Name)
-            and self.assigned[node.targets[0].id] == 1
-        }
+        self.bindings = list(filter(None, map(binding, subtree(source.tree))))
+        self.assignments = {n: value for n, value in self.bindings if self.assigned[n] == 1}
 
     @property
     def has_tape(self) -> bool:
@@ -182,12 +173,13 @@ class _Callee(ast.NodeTransformer):
 
     def lookup(self, node: ast.expr) -> Any:
         """Return the value of a name, or of an attribute of a module, from outside the function."""
-        if isinstance(node, ast.Name):
-            return MISSING if node.id in self.assigned else self.source.lookup(node.id)
-        if isinstance(node, ast.Attribute):
-            base = self.lookup(node.value)
-            if isinstance(base, python_types.ModuleType):
-                return getattr(base, node.attr, MISSING)
+        match node:
+            case ast.Name(id=text):
+                return MISSING if text in self.assigned else self.source.lookup(text)
+            case ast.Attribute(base, text):
+                module = self.lookup(base)
+                if isinstance(module, python_types.ModuleType):
+                    return getattr(module, text, MISSING)
         return MISSING
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
@@ -255,14 +247,14 @@ class _Callee(ast.NodeTransformer):
         return found
 
     def visit_Assign(self, node: ast.Assign) -> Any:
-        target = node.targets[0]
-        if isinstance(node.value, ast.Call):
-            called = self.lookup(node.value.func)
-            made = self.tape(target, called, node.value)
-            if not made and isinstance(target, ast.Name):
-                made = self.array(target.id, called, node.value)
-            if made:
-                return made
+        match node:
+            case ast.Assign([target, *_], ast.Call(function) as call):
+                called = self.lookup(function)
+                made = self.tape(target, called, call)
+                if not made and (array := name_of(target)):
+                    made = self.array(array, called, call)
+                if made:
+                    return made
         return self.generic_visit(node)
 
     def visit_Return(self, node: ast.Return) -> Any:
@@ -275,31 +267,26 @@ class _Callee(ast.NodeTransformer):
     def parts_of_arrays(self) -> set[str]:
         """Return the names of arrays in local memory, and of what may be a part of them."""
         found, before = set(self.shapes), -1
-        assigned = [
-            (node.targets[0].id, node.value)
-            for node in subtree(self.source.tree)
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
-        ]
         while before != len(found):
             before = len(found)
-            found |= {target for target, value in assigned if self.is_part(value, found)}
+            found |= {target for target, value in self.bindings if self.is_part(value, found)}
         return found
 
     def is_part(self, node: ast.AST, arrays: set[str]) -> bool:
         """Whether a value may share elements with arrays."""
-        if isinstance(node, ast.Name):
-            return node.id in arrays
-        if isinstance(node, ast.Subscript):
-            base, index = node.value, node.slice
-            parts = index.elts if isinstance(index, ast.Tuple) else [index]
-            shape = self.shapes.get(base.id) if isinstance(base, ast.Name) else None
-            is_element = shape is not None and len(parts) == len(shape)
-            if is_element and not any(isinstance(part, ast.Slice) for part in parts):
-                return False
-            return self.is_part(base, arrays)
-        if isinstance(node, (ast.Tuple, ast.IfExp, ast.Call)):
-            inside = node.args if isinstance(node, ast.Call) else ast.iter_child_nodes(node)
-            return any(self.is_part(part, arrays) for part in inside)
+        match node:
+            case ast.Name(id=array):
+                return array in arrays
+            case ast.Subscript(base, index):
+                parts, shape = items_of(index), self.shapes.get(name_of(base))
+                is_element = shape is not None and len(parts) == len(shape)
+                if is_element and not any(isinstance(part, ast.Slice) for part in parts):
+                    return False
+                return self.is_part(base, arrays)
+            case ast.Call(_, arguments):
+                return any(self.is_part(part, arrays) for part in arguments)
+            case ast.Tuple() | ast.IfExp():
+                return any(self.is_part(part, arrays) for part in ast.iter_child_nodes(node))
         return False
 
     def tape(self, target: ast.expr, called: Any, call: ast.Call) -> list[ast.stmt]:
@@ -378,13 +365,13 @@ class _Callee(ast.NodeTransformer):
     def constant_shape(self, node: ast.expr) -> tuple[int, ...] | None:
         """Return a shape of constants, None for others."""
         node = self.assigned_value(node)
-        parts = node.elts if isinstance(node, ast.Tuple) else [node]
-        found: list[Any] = [getattr(self.assigned_value(part), "value", None) for part in parts]
+        parts = map(self.assigned_value, items_of(node))
+        found: list[Any] = [getattr(part, "value", None) for part in parts]
         return tuple(found) if all(type(extent) is int for extent in found) else None
 
     def assigned_value(self, node: ast.expr) -> ast.expr:
         """Return the value of a name that is assigned once, other expressions as they are."""
-        return self.assignments.get(node.id, node) if isinstance(node, ast.Name) else node
+        return self.assignments.get(name_of(node), node)
 
     # -- calls --------------------------------------------------------------------------------
 
@@ -419,16 +406,14 @@ class _Callee(ast.NodeTransformer):
 
     def conversion_of_bits(self, node: ast.Call) -> Any:
         """Return what gives the bits of a number another type, as its `view` does, or None."""
-        method = node.func
-        if not isinstance(method, ast.Attribute) or method.attr != "view" or len(node.args) != 1:
-            return None
-        number = method.value
-        if not isinstance(number, ast.Call):
-            return None
-        given, wanted = self.lookup(number.func), self.lookup(node.args[0])
-        if given is np.float64 and wanted is np.int64:
-            return runtime.from_bits
-        return runtime.to_bits if given is np.int64 and wanted is np.float64 else None
+        match node:
+            case ast.Call(ast.Attribute(ast.Call(conversion), "view"), [kind]):
+                given, wanted = self.lookup(conversion), self.lookup(kind)
+                if given is np.float64 and wanted is np.int64:
+                    return runtime.from_bits
+                if given is np.int64 and wanted is np.float64:
+                    return runtime.to_bits
+        return None
 
     def of_ufunc(self, ufunc: np.ufunc) -> str:
         """Return the name of what stands for a function of NumPy."""
@@ -456,12 +441,11 @@ class _Entry(_Callee):
 
     def only_calls(self) -> Derivative | None:
         """Return the derivative that is called with the arguments, if that is all."""
-        end = self.source.tree.body[-1]
-        call = end.value if isinstance(end, ast.Return) else None
-        if not isinstance(call, ast.Call) or [text_of(a) for a in call.args] != self.params:
-            return None
-        value = self.lookup(call.func)
-        return value if isinstance(value, Derivative) and len(self.source.tree.body) == 1 else None
+        match self.source.tree.body:
+            case [ast.Return(ast.Call(function, args))] if [*map(text_of, args)] == self.params:
+                value = self.lookup(function)
+                return value if isinstance(value, Derivative) else None
+        return None
 
     def added(self) -> list[str]:
         return [*map(_memory, self.buffers), *super().added()]
@@ -471,9 +455,9 @@ class _Entry(_Callee):
         if self.returned and self.returned != found and self.buffers:
             raise self.refuse("it returns arrays in several places", node)
         self.returned = found
-        if isinstance(node.value, ast.Name) and node.value.id in self.buffers:
+        if (array := name_of(node.value)) in self.buffers:
             # of arrays, numba lets a function on a device return its arguments only
-            node.value = ast.Name(_memory(node.value.id), ast.Load())
+            node.value = ast.Name(_memory(array), ast.Load())
         return super().visit_Return(node)
 
     def array(self, target: str, maker: Any, call: ast.Call) -> list[ast.stmt]:

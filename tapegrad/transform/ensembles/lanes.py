@@ -28,7 +28,7 @@ from tapegrad.transform.builder import Builder
 from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.independence.sums import needed
 from tapegrad.transform.nodes import counting, returned_of
-from tapegrad.transform.syntax import PURE, subtree, text_of
+from tapegrad.transform.syntax import PURE, has, items_of, nodes_in, text_of
 from tapegrad.transform.trees import quoted, quoted_block
 
 _MODULES = ("np", "math", "scalar_ops")
@@ -156,10 +156,9 @@ class Lanes:
 def _results(tree: ast.FunctionDef) -> list[ast.Name | ast.Constant]:
     """Return the results of a function."""
     *body, end = tree.body
-    if any(isinstance(node, ast.Return) for part in body for node in subtree(part)):
+    if any(has(part, ast.Return) for part in body):
         raise NoLanesError("several returns")
-    value = end.value if isinstance(end, ast.Return) else None
-    given = value.elts if isinstance(value, ast.Tuple) else [value]
+    given = items_of(end.value) if isinstance(end, ast.Return) and end.value else []
     found = [leaf for leaf in given if isinstance(leaf, (ast.Name, ast.Constant))]
     if not found or len(found) < len(given):
         raise NoLanesError("a result that is not a number or a tuple of numbers")
@@ -201,18 +200,15 @@ def _note(body: list[ast.stmt], found: set[str], is_apart: bool) -> None:
 
 def _check_calls(tree: ast.FunctionDef) -> None:
     """Refuse calls of functions that may draw random numbers or have other effects."""
-    for node in subtree(tree):
-        if isinstance(node, ast.Call):
-            module, _, name = text_of(node.func).rpartition(".")
-            if module not in _MODULES and (module or name not in PURE):
-                raise NoLanesError(f"a call of {text_of(node.func)}")
+    for call in nodes_in(tree, ast.Call):
+        module, _, name = text_of(call.func).rpartition(".")
+        if module not in _MODULES and (module or name not in PURE):
+            raise NoLanesError(f"a call of {text_of(call.func)}")
 
 
 def _is_store(node: ast.Assign) -> bool:
     """Whether a statement writes to an element of an array."""
-    return any(
-        isinstance(part, ast.Subscript) for target in node.targets for part in subtree(target)
-    )
+    return any(has(target, ast.Subscript) for target in node.targets)
 
 
 def _may_precede(node: ast.stmt, group: list[ast.stmt]) -> bool:

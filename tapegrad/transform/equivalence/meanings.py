@@ -41,6 +41,7 @@ from tapegrad.transform.functions import ops, scalar_ops, stop_gradient
 from tapegrad.transform.rules import arrays, scalars
 from tapegrad.transform.rules.numpy_functions import additions, complex_functions
 from tapegrad.transform.rules.partials import op_of_function
+from tapegrad.transform.syntax import is_loop
 from tapegrad.transform.tape_memory import buffer, growth
 
 _NAMES_OF_MATH = {
@@ -357,7 +358,7 @@ class _Constants(ast.NodeTransformer):
 def _count_iterations(body: list[ast.stmt]) -> None:
     """Let loops count their iterations, since random numbers may lead to endless ones."""
     for statement in body:
-        if isinstance(statement, (ast.For, ast.While)):
+        if is_loop(statement):
             function = ast.Name(_TICK, ast.Load())
             call = ast.Call(function, [], [])
             counted = ast.Expr(call)

@@ -19,7 +19,7 @@ from tapegrad.transform.frontend.inner_functions import Inlined
 from tapegrad.transform.frontend.items import Items
 from tapegrad.transform.frontend.source import MISSING, Source
 from tapegrad.transform.ir import Block, Let, constant, name, names_in, take
-from tapegrad.transform.syntax import subtree, text_of
+from tapegrad.transform.syntax import nodes_in, subtree, text_of
 
 # names that have another meaning in generated code
 RESERVED = {
@@ -95,7 +95,7 @@ class Body:
         self.source = source
         tree = source.tree
         self.taken = set(names_in(tree))
-        self.taken |= {part.arg for part in subtree(tree) if isinstance(part, ast.arg)}
+        self.taken |= {argument.arg for argument in nodes_in(tree, ast.arg)}
         self.taken |= RESERVED
         self.local: set[str] = set()
         self.statics: dict[str, Any] = {}

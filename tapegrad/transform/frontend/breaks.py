@@ -20,6 +20,7 @@ from numba import typeof, types
 
 from tapegrad.transform.frontend.liveness import assigned
 from tapegrad.transform.ir import Carried
+from tapegrad.transform.syntax import name_of
 
 Site = tuple[int, int]  # the numbers of a loop and of a variable that it assigns
 Flags = frozenset[str]
@@ -99,7 +100,7 @@ class Departures:
                 pass
             case _:
                 parts = [test]
-        flags = frozenset(part.id for part in parts if isinstance(part, ast.Name))
+        flags = frozenset(map(name_of, parts)) - {""}
         if outcome and len(flags) == len(parts) and all(map(self._counts, flags)):
             self.happened |= {flags}
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tapegrad.transform.syntax import subtree, text_of
+from tapegrad.transform.syntax import has, subtree, text_of
 
 UNDECIDED = "undecided"
 _PURE = ("isinstance", "hasattr", "len", "bool")
@@ -175,7 +175,7 @@ def _decisions(operand: ast.expr, jump: Jump) -> set[Any]:
 
 def constant_truth(node: ast.expr) -> bool | None:
     """Return the truth of an expression that Python's compiler folds, None for others."""
-    if any(isinstance(part, (ast.Name, ast.Call)) for part in subtree(node)):
+    if has(node, ast.Name, ast.Call):
         return None
     code = compile(text_of(node), "<constant>", "eval", dont_inherit=True)
     # the code of a constant only loads and returns it

@@ -16,6 +16,7 @@ from tapegrad.transform.frontend.inner_functions import Inlined
 from tapegrad.transform.frontend.items import Items, length_of
 from tapegrad.transform.frontend.lists import Lists
 from tapegrad.transform.ir import If, Phi, constant, name
+from tapegrad.transform.syntax import has_starred, name_of
 
 # nodes that are refused everywhere
 NEVER = (
@@ -313,7 +314,7 @@ class Expressions:
             callee = ast.Attribute(base, node.func.attr, ast.Load())
         elif callee is None:
             callee = self.expression(node.func, env)
-        value: Any = self.body.statics.get(callee.id) if isinstance(callee, ast.Name) else None
+        value: Any = self.body.statics.get(name_of(callee))
         match node.args:
             case [ast.List(conditions), ast.List(choices), *default] if value is np.select:
                 if len(conditions) == len(choices):
@@ -333,8 +334,7 @@ class Expressions:
             if word.arg is None:
                 raise self.body.refuse("cannot differentiate a call with **; name it", node)
             keywords.append(ast.keyword(word.arg, self.expression(word.value, env)))
-        starred = any(isinstance(argument, ast.Starred) for argument in arguments)
-        if keywords and hasattr(value, "py_func") and not starred:
+        if keywords and hasattr(value, "py_func") and not has_starred(arguments):
             arguments, keywords = positional(value.py_func, arguments, keywords)
         return self.called(ast.Call(callee, arguments, keywords), value, env, stem)
 
@@ -387,7 +387,9 @@ def _is_literal(node: ast.expr) -> bool:
             return _is_literal(left) and _is_literal(right)
         case ast.UnaryOp(_, operand):
             return _is_literal(operand)
-    return isinstance(node, ast.Constant)
+        case ast.Constant():
+            return True
+    return False
 
 
 def positional(

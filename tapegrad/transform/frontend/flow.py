@@ -19,7 +19,7 @@ from tapegrad.transform.frontend.items import Items, array_of, length_of
 from tapegrad.transform.frontend.jumps import Structurer
 from tapegrad.transform.frontend.liveness import assigned, live, used
 from tapegrad.transform.ir import Block, Carried, Loop, constant, name, reads, walk
-from tapegrad.transform.syntax import subtree
+from tapegrad.transform.syntax import name_of, subtree
 
 NO_SEQUENCE = (
     "cannot differentiate a loop over a dict, a set or an iterator; loop over an array or a tuple "
@@ -30,7 +30,7 @@ _OF_DICTS = ("items", "keys", "values")
 
 def stem_of(target: ast.expr, other: str) -> str:
     """Return the stem for the name of a value that is assigned: that of the variable, if any."""
-    return target.id if isinstance(target, ast.Name) else other
+    return name_of(target) or other
 
 
 class Flow:

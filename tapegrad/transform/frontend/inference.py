@@ -35,7 +35,7 @@ from tapegrad.transform.frontend.quick_types import stand_in_for
 from tapegrad.transform.frontend.untyped import refuse_untyped
 from tapegrad.transform.ir import FunctionIR
 from tapegrad.transform.printer import UNDEFINED
-from tapegrad.transform.syntax import subtree, text_of
+from tapegrad.transform.syntax import nodes_in, text_of
 
 
 class _Undefined(types.Type):
@@ -248,31 +248,30 @@ def _refuse_callees(function: FunctionIR, said: str) -> None:
     unsupported arguments.
     """
     no_result = _NO_RESULT.search(said)
-    for node in subtree(function.source.tree):
-        if isinstance(node, ast.Call):
-            text = text_of(node.func)
-            value = function.statics.get(text)
-            if (getattr(value, "__module__", None) or "").startswith("tapegrad.func."):
+    for call in nodes_in(function.source.tree, ast.Call):
+        text = text_of(call.func)
+        value = function.statics.get(text)
+        if (getattr(value, "__module__", None) or "").startswith("tapegrad.func."):
+            raise function.source.refuse(
+                f"cannot call {text} in a compiled function; make the derivative outside of "
+                f"it, and call that: g = {text}(f)",
+                call,
+            )
+        typing = getattr(value, "tapegrad_overloaded", None)
+        if typing and no_result and typing.label.split(".")[-1] == no_result[2]:
+            raise function.source.refuse(f"cannot call {no_result[1]}", call)
+        if isinstance(value, FunctionType) and not _is_typed(value):
+            if (value.__module__ or "").split(".")[0] == "tapegrad":
                 raise function.source.refuse(
-                    f"cannot call {text} in a compiled function; make the derivative outside of "
-                    f"it, and call that: g = {text}(f)",
-                    node,
+                    f"cannot call {text} in a compiled function, which takes the package's "
+                    "functions of numbers and arrays only; use NumPy's functions, or a loop",
+                    call,
                 )
-            typing = getattr(value, "tapegrad_overloaded", None)
-            if typing and no_result and typing.label.split(".")[-1] == no_result[2]:
-                raise function.source.refuse(f"cannot call {no_result[1]}", node)
-            if isinstance(value, FunctionType) and not _is_typed(value):
-                if (value.__module__ or "").split(".")[0] == "tapegrad":
-                    raise function.source.refuse(
-                        f"cannot call {text} in a compiled function, which takes the package's "
-                        "functions of numbers and arrays only; use NumPy's functions, or a loop",
-                        node,
-                    )
-                raise function.source.refuse(
-                    f"cannot call {text}, which is not compiled; decorate it with tg.njit or "
-                    "numba.njit",
-                    node,
-                )
+            raise function.source.refuse(
+                f"cannot call {text}, which is not compiled; decorate it with tg.njit or "
+                "numba.njit",
+                call,
+            )
 
 
 def _is_typed(value: Any) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tapegrad.transform.frontend.breaks import Departures
-from tapegrad.transform.syntax import subtree
+from tapegrad.transform.syntax import nodes_in
 
 RETURNED, RESULT = "returned", "result"
 Statements = list[ast.stmt]
@@ -87,11 +87,8 @@ class Structurer:
     def function(self, body: Statements) -> tuple[Statements, str | None]:
         """Return the body without jumps, and the name of its result, None if it has none."""
         self.result = self.fresh(RESULT)
-        self.valued = any(
-            isinstance(node, ast.Return) and not is_none(node.value)
-            for statement in body
-            for node in subtree(statement)
-        )
+        ends = (end for statement in body for end in nodes_in(statement, ast.Return))
+        self.valued = any(not is_none(end.value) for end in ends)
         if self.valued and not always_jumps(body):
             # its end returns None, which the module `optionals` distinguishes from a value
             body = [*body, ast.copy_location(ast.Return(ast.Constant(None)), body[-1])]

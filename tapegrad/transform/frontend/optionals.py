@@ -34,6 +34,7 @@ from tapegrad.transform.ir import (
     take,
 )
 from tapegrad.transform.kinds import holds_real
+from tapegrad.transform.syntax import name_of
 
 
 def split(function: FunctionIR) -> None:
@@ -106,9 +107,12 @@ class _Split:
 
     def is_none(self, node: ast.expr) -> bool:
         """Whether an expression is always None."""
-        if isinstance(node, ast.Name):
-            return self.function.types.get(node.id) == types.none
-        return isinstance(node, ast.Constant) and node.value is None
+        match node:
+            case ast.Name(id=value):
+                return self.function.types.get(value) == types.none
+            case ast.Constant(None):
+                return True
+        return False
 
     # -- statements -----------------------------------------------------------------------------
 
@@ -173,8 +177,7 @@ class _Split:
 
     def branch(self, statement: If, given: set[str], found: Block) -> None:
         self.check(names_in(statement.cond), given, found)
-        cond = statement.cond
-        asked = self.asked.get(cond.id) if isinstance(cond, ast.Name) else None
+        asked = self.asked.get(name_of(statement.cond))
         for side, truth in (("then", True), ("orelse", False)):
             known = {asked[0]} if asked is not None and asked[1] == truth else set()
             inner = given | known

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, TypeGuard
 
 from tapegrad.transform.frontend.inner_functions import Inlined
-from tapegrad.transform.syntax import subtree
+from tapegrad.transform.syntax import has_starred, subtree
 
 
 def replace_ranges(
@@ -61,7 +61,7 @@ def _pairs(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
     """Return the targets of an assignment, each with its value."""
     match node:
         case ast.Assign([ast.Tuple(targets)], ast.Tuple(values)):
-            if not any(isinstance(part, ast.Starred) for part in (*targets, *values)):
+            if not has_starred((*targets, *values)):
                 return list(zip(targets, values, strict=False))
         case ast.Assign([target], value):
             return [(target, value)]
@@ -77,7 +77,7 @@ def _is_range(node: ast.expr, value: Callable[[ast.expr], Any]) -> TypeGuard[ast
         isinstance(node, ast.Call)
         and value(node.func) is range
         and not node.keywords
-        and not any(isinstance(argument, ast.Starred) for argument in node.args)
+        and not has_starred(node.args)
     )
 
 

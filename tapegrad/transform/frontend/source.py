@@ -16,7 +16,7 @@ from typing import Any
 
 from tapegrad.transform.deferred import runtime
 from tapegrad.transform.errors import TransformError
-from tapegrad.transform.syntax import callee_of, lines_of, subtree
+from tapegrad.transform.syntax import callee_of, lines_of, nodes_in
 
 MISSING = object()
 MATTERS = "runtime.matters"
@@ -130,11 +130,8 @@ def _lambda(function: types.FunctionType) -> ast.FunctionDef | None:
         module = ast.parse("".join(linecache.getlines(code.co_filename, function.__globals__)))
     except SyntaxError:
         return None
-    found = [
-        node
-        for node in subtree(module)
-        if isinstance(node, ast.Lambda) and node.lineno == code.co_firstlineno
-    ]
+    lambdas = nodes_in(module, ast.Lambda)
+    found = [node for node in lambdas if node.lineno == code.co_firstlineno]
     if len(found) != 1:
         return None
     body = ast.copy_location(ast.Return(found[0].body), found[0].body)
@@ -145,7 +142,7 @@ def _lambda(function: types.FunctionType) -> ast.FunctionDef | None:
 
 def _with_private_names(tree: ast.FunctionDef, code: types.CodeType) -> ast.FunctionDef:
     """Return the definition of a method with private names such as ``self.__x`` mangled."""
-    attributes = [node for node in subtree(tree) if isinstance(node, ast.Attribute)]
+    attributes = list(nodes_in(tree, ast.Attribute))
     private = {node.attr for node in attributes if re.fullmatch(r"__\w*(?<!__)", node.attr)}
     meant = {
         plain: name

@@ -12,7 +12,7 @@ from numba.core import types
 
 from tapegrad.transform.errors import TransformError, python_list
 from tapegrad.transform.ir import FunctionIR
-from tapegrad.transform.syntax import subtree, text_of
+from tapegrad.transform.syntax import name_of, subtree, text_of
 
 # functions that numba does not compile, and what to write in compiled functions
 _WAYS_OUT = {
@@ -111,7 +111,7 @@ def _use_as_array(tree: Any, name: str) -> Any:
     """Return an expression that takes an argument for an array, or None."""
 
     def is_argument(node: Any) -> bool:
-        return isinstance(node, ast.Name) and node.id == name
+        return name_of(node) == name
 
     for node in subtree(tree):
         match node:

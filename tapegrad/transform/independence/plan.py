@@ -29,7 +29,7 @@ from tapegrad.transform.independence.uses import (
 )
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.nodes import integer
-from tapegrad.transform.syntax import binding, callee_of, subtree, text_of
+from tapegrad.transform.syntax import binding, callee_of, has, subtree, text_of
 
 MOST_NEIGHBOURS = 8  # the largest distance of neighbours for which there are no copies
 
@@ -161,7 +161,7 @@ def _plan_arrays(plan: Plan, arrays: dict[str, list[Access]], facts: Facts, rows
         if not (is_array(kind) and kind.ndim) and name not in rows:
             if kind is None or written:
                 raise UnprovedError(f"of `{_root(name)}`, which is not an array")
-    raises = any(isinstance(node, ast.Raise) for node in subtree(plan.loop))
+    raises = has(plan.loop, ast.Raise)
     plan.is_repeatable = not any(a.kind == READ for found in written.values() for a in found)
     for name, accesses in written.items():
         if raises and any(a.kind == READ for a in accesses):

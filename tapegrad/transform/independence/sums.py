@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from tapegrad.transform.frontend.liveness import assigned, used
-from tapegrad.transform.syntax import blocks_of, is_loop, paired, subtree
+from tapegrad.transform.syntax import blocks_of, name_of, nodes_in, paired
 
 
 def carried(loop: ast.For) -> set[str]:
@@ -32,35 +32,38 @@ def _note_needed(body: list[ast.stmt], given: set[str], sides: Sides, found: set
     """Enter the names that a block reads and are not `given`; return what is assigned after it."""
     given, sides = set(given), dict(sides)
     for node in body:
-        if isinstance(node, ast.If):
-            found |= used(node.test) - given
-            key, is_positive = _tested(node.test)
-            after = []
-            for block, side in ((node.body, is_positive), (node.orelse, not is_positive)):
-                before = given | sides.get((key, side), set())
-                after.append(_note_needed(block, before, sides, found))
-                if key:
-                    sides[key, side] = after[-1]
-            given = after[0] & after[1]
-            made = set(assigned([node]))
-            sides = {place: names for place, names in sides.items() if place[0] not in made}
-        elif is_loop(node):
-            made = set(assigned([node]))
-            sides = {place: names for place, names in sides.items() if place[0] not in made}
-            inner = set(given)
-            found |= used(node.iter if isinstance(node, ast.For) else node.test) - given
-            if isinstance(node, ast.For):
-                inner |= set(assigned([node.target]))
-            _note_needed(node.body, inner, sides, found)
-        else:
-            read = used(node)
-            if isinstance(node, ast.AugAssign):
-                read |= set(assigned([node]))
-            found |= read - given
-            made = set(assigned([node]))
-            given |= made
-            sides = {place: names for place, names in sides.items() if place[0] not in made}
+        made = set(assigned([node]))
+        match node:
+            case ast.If(test, then, orelse):
+                found |= used(test) - given
+                key, is_positive = _tested(test)
+                after = []
+                for block, side in ((then, is_positive), (orelse, not is_positive)):
+                    before = given | sides.get((key, side), set())
+                    after.append(_note_needed(block, before, sides, found))
+                    if key:
+                        sides[key, side] = after[-1]
+                given = after[0] & after[1]
+            case ast.For(target, over, inner):
+                found |= used(over) - given
+                before = given | set(assigned([target]))
+                _note_needed(inner, before, _without(sides, made), found)
+            case ast.While(test, inner):
+                found |= used(test) - given
+                _note_needed(inner, given, _without(sides, made), found)
+            case ast.AugAssign():
+                found |= (used(node) | made) - given
+                given |= made
+            case _:
+                found |= used(node) - given
+                given |= made
+        sides = _without(sides, made)
     return given
+
+
+def _without(sides: Sides, names: set[str]) -> Sides:
+    """Return the sides of conditions that do not depend on some names."""
+    return {place: made for place, made in sides.items() if place[0] not in names}
 
 
 def _tested(test: ast.expr) -> tuple[str, bool]:
@@ -91,9 +94,8 @@ def is_sum(body: list[ast.stmt], name: str, others: set[str]) -> bool:
 def assignments(body: list[ast.stmt]) -> Iterator[tuple[str, ast.expr]]:
     """Yield the names that are assigned one value each, with the values."""
     for node in body:
-        for part in subtree(node):
-            if isinstance(part, ast.Assign):
-                yield from pairs(part)
+        for part in nodes_in(node, ast.Assign):
+            yield from pairs(part)
 
 
 def pairs(node: ast.Assign) -> Iterator[tuple[str, ast.expr]]:
@@ -141,6 +143,6 @@ def _keeps(node: ast.stmt, sums: set[str]) -> bool:
 
 def _assigns_sum(target: ast.expr, value: ast.expr, sums: set[str]) -> bool:
     """Whether an assignment has a partial sum on both sides, or on neither."""
-    if isinstance(target, ast.Name) and target.id in sums:
+    if name_of(target) in sums:
         return _extended(value, sums)
     return not {*used(target), *used(value), *assigned([target, value])} & sums

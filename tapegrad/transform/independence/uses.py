@@ -159,16 +159,17 @@ class Uses:
 
     def _add(self, node: ast.AugAssign) -> None:
         self.expression(node.value)
-        target, kind = node.target, ADD if isinstance(node.op, (ast.Add, ast.Sub)) else STORE
-        if isinstance(target, ast.Subscript):
-            self._store(target, kind)
-        elif isinstance(target, ast.Name) and not self.facts.is_number(target.id):
-            if target.id in TAPE:
-                self.uses_tape = True
-            elif is_array(self.facts.kind(target.id)):
-                self._note(self._of(target.id), kind)
-            elif target.id not in self._fresh or target.id in self._unknown:
-                raise UnprovedError(f"of `{text_of(node)}`")
+        kind = ADD if isinstance(node.op, (ast.Add, ast.Sub)) else STORE
+        match node.target:
+            case ast.Subscript() as target:
+                self._store(target, kind)
+            case ast.Name(id=name) if not self.facts.is_number(name):
+                if name in TAPE:
+                    self.uses_tape = True
+                elif is_array(self.facts.kind(name)):
+                    self._note(self._of(name), kind)
+                elif name not in self._fresh or name in self._unknown:
+                    raise UnprovedError(f"of `{text_of(node)}`")
 
     def _store(self, target: ast.Subscript, kind: str) -> None:
         self.expression(target.slice)

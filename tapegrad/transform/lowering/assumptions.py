@@ -87,9 +87,9 @@ class _Search:
         """Return an extent of what a loop carries before its first iteration."""
         if key[0] == "cut":
             return ("cut", self.first(key[1]), key[2])
-        made = self.extents.made.get(key[1]) if key[0] == "own" else None
-        if isinstance(made, Carried) and isinstance(made.init, ast.Name):
-            return self.first(self.extents.of(made.init.id, key[2]))
+        match self.extents.made.get(key[1]) if key[0] == "own" else None:
+            case Carried(init=ast.Name(id=init)):
+                return self.first(self.extents.of(init, key[2]))
         return key
 
     def enter(self, keys: set[Key]) -> None:

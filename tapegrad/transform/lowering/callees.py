@@ -41,7 +41,7 @@ from tapegrad.transform.rules.generated_calls import Addition, Keep
 from tapegrad.transform.rules.generators import ForwardCode
 from tapegrad.transform.rules.partials import op_of
 from tapegrad.transform.rules.ruled_calls import Ruled
-from tapegrad.transform.syntax import identifier_of
+from tapegrad.transform.syntax import identifier_of, name_of
 
 # what stands for functions of generated code where that code is differentiated
 DIFFERENTIABLE = (
@@ -175,17 +175,12 @@ def _value_of(lowering: Lowerer, argument: ast.expr) -> Any:
 
 def _is_own_copy(lowering: Lowerer, value: Any) -> bool:
     """Whether an argument is a copy that was made for one call."""
-    if not isinstance(value, ast.Name):
-        return False
-    statements = list(walk(lowering.function.body))
-    makers = [s for s in statements if isinstance(s, Let) and s.target == value.id]
-    copied = any(
-        isinstance(s.expr, ast.Call)
-        and isinstance(s.expr.func, ast.Attribute)
-        and s.expr.func.attr == "copy"
-        for s in makers
-    )
-    return copied and sum(reads(s).count(value.id) for s in statements) == 1
+    own, statements = name_of(value), list(walk(lowering.function.body))
+    for statement in statements:
+        match statement:
+            case Let(target, ast.Call(ast.Attribute(_, "copy"))) if target == own:
+                return sum(reads(s).count(own) for s in statements) == 1
+    return False
 
 
 def of_instance(lowering: Lowerer, base: ast.expr, attribute: str, is_called: bool) -> Rule | None:

@@ -43,7 +43,7 @@ from tapegrad.transform.rules.generators import ForwardCode, Lowerer, ReverseCod
 from tapegrad.transform.rules.numpy_functions.makers import Fixed, Found, Literal
 from tapegrad.transform.rules.numpy_functions.views import Rearrangement
 from tapegrad.transform.rules.whole import Whole
-from tapegrad.transform.syntax import subtree, text_of
+from tapegrad.transform.syntax import name_of, nodes_in, text_of
 
 # -- rules -----------------------------------------------------------------------------------------
 
@@ -120,8 +120,8 @@ class FromParts(Rule):
     def write_vjp(self, gen: ReverseCode, let: Let) -> None:
         g = name(gen.bar(let.target))
         for part, field in zip(self.parts, ("real", "imag"), strict=True):
-            if isinstance(part, ast.Name) and gen.is_active(part.id):
-                gen.add(part.id, ast.Attribute(g, field, ast.Load()), ast.Constant(1.0))
+            if gen.is_active(read := name_of(part)):
+                gen.add(read, ast.Attribute(g, field, ast.Load()), ast.Constant(1.0))
 
     def write_jvp(self, gen: ForwardCode, let: Let) -> None:
         dots: list[ast.expr] = [
@@ -144,7 +144,7 @@ def is_involved(lowering: Lowerer, expr: ast.expr, kind: Any) -> bool:
     if holds_complex(kind):
         return True
     return any(holds_complex(lowering.types.get(n)) for n in names_in(expr)) or any(
-        isinstance(node, ast.Constant) and isinstance(node.value, complex) for node in subtree(expr)
+        isinstance(node.value, complex) for node in nodes_in(expr, ast.Constant)
     )
 
 

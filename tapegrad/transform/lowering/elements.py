@@ -14,7 +14,7 @@ from tapegrad.ops.table.kinds import Elementwise
 from tapegrad.transform.ir import FunctionIR, Let, Store, names_in
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.rules.partials import op_of
-from tapegrad.transform.syntax import text_of
+from tapegrad.transform.syntax import name_of, text_of
 
 _NUMBERS = (types.float64, types.int64)
 _MOST_AXES = 3
@@ -90,11 +90,11 @@ class Elements:
         )
 
     def _kind(self, operand: ast.expr) -> Any:
-        return self.types.get(operand.id) if isinstance(operand, ast.Name) else None
+        return self.types.get(name_of(operand))
 
     def _callee(self, call: ast.Call) -> Any:
         """Return the function that is called."""
-        return self.statics.get(call.func.id) if isinstance(call.func, ast.Name) else None
+        return self.statics.get(name_of(call.func))
 
     def _are_compared(self, expr: ast.expr) -> bool:
         """Whether numbers are compared, or truths are combined."""

@@ -49,6 +49,7 @@ from tapegrad.transform.lowering.allocations import Allocations
 from tapegrad.transform.lowering.elements import Elements, leaves, tables
 from tapegrad.transform.lowering.extents import Extents, Key
 from tapegrad.transform.nodes import integer
+from tapegrad.transform.syntax import items_of, name_of
 
 _DTYPES = {types.int64: ("np.int64", np.int64), types.boolean: ("np.bool_", np.bool_)}
 
@@ -174,43 +175,41 @@ class Fusion:
 
         It sums all of them, or those along the last axis.
         """
-        expr = let.expr
-        if not isinstance(expr, ast.Call):
+        match let.expr:
+            case ast.Call(ast.Attribute(ast.Name(id=array), "sum"), more, keywords):
+                pass
+            case ast.Call(ast.Name(id=function), [ast.Name(id=array), *more], keywords):
+                if self.function.statics.get(function) is not np.sum:
+                    return None
+            case _:
+                return None
+        if array not in self.pending:
             return None
-        array, more = (expr.args[0] if expr.args else None), expr.args[1:]
-        if isinstance(expr.func, ast.Attribute) and expr.func.attr == "sum":
-            array, more = expr.func.value, expr.args
-        elif self.function.statics.get(getattr(expr.func, "id", "")) is not np.sum:
-            return None
-        if not isinstance(array, ast.Name) or array.id not in self.pending:
-            return None
-        more = [*more, *[k.value if k.arg == "axis" else name(str(k.arg)) for k in expr.keywords]]
+        more = [*more, *[k.value if k.arg == "axis" else name(str(k.arg)) for k in keywords]]
         kind: Any = self.types.get(let.target)
         if not more:
-            return array.id if kind == types.float64 else None
-        ndim = self.types[array.id].ndim
+            return array if kind == types.float64 else None
+        ndim = self.types[array].ndim
         is_last = len(more) == 1 and integer(more[0]) in (-1, ndim - 1)
         is_new = _is_of_floats(kind) and kind.layout == "C"
-        return array.id if is_last and is_new else None
+        return array if is_last and is_new else None
 
     def selected(self, store: Store) -> list[ast.expr | int | None] | None:
         """Return the part of an array in which a store puts a pending array, None for others.
 
         It is an index for each axis: of elements, or where the values of an axis begin.
         """
-        if not isinstance(store.value, ast.Name) or store.value.id not in self.pending:
-            return None
+        stored = name_of(store.value)
         kind: Any = self.types.get(store.array)
-        value = self.types[store.value.id]
-        if not _is_of_floats(kind):
+        if stored not in self.pending or not _is_of_floats(kind):
             return None
         found = self.part(store.index, kind.ndim)
         if found is None:
             return None
         slices = [part for part in found if isinstance(part, int)]
-        if len(slices) != value.ndim:
+        if len(slices) != self.types[stored].ndim:
             return None
-        expression = self.pending[store.value.id]
+        expression = self.pending[stored]
         read = dict.fromkeys([*leaves(expression), *tables(expression)])
         arrays = [n for n in read if is_array(self.types.get(n))]
         return found if self.allocations.are_apart(store.array, arrays) else None
@@ -221,23 +220,22 @@ class Fusion:
         It is an index for each axis: of elements, or where those of an axis begin; None for a whole
         axis.
         """
-        parts = index.elts if isinstance(index, ast.Tuple) else [index]
-        parts = [*parts, *[ast.Slice()] * (ndim - len(parts))]
+        parts = items_of(index)
         found: list[ast.expr | int | None] = []
-        for part in parts:
-            if not isinstance(part, ast.Slice):
-                is_index = integer(part) is not None or (
-                    isinstance(part, ast.Name)
-                    and isinstance(self.types.get(part.id), types.Integer)
-                )
-                if not is_index:
-                    return None
-                found.append(part)
-                continue
-            first = 0 if part.lower is None else integer(part.lower)
-            if part.step is not None or first is None or first < 0:
-                return None
-            found.append(None if part.lower is None and part.upper is None else first)
+        for part in [*parts, *[ast.Slice()] * (ndim - len(parts))]:
+            match part:
+                case ast.Slice(None, None, None):
+                    found.append(None)
+                case ast.Slice(lower, _, None):
+                    first = 0 if lower is None else integer(lower)
+                    if first is None or first < 0:
+                        return None
+                    found.append(first)
+                case _:
+                    is_named = isinstance(self.types.get(name_of(part)), types.Integer)
+                    if not is_named and integer(part) is None:
+                        return None
+                    found.append(part)
         return found if len(found) == ndim else None
 
     def store(self, store: Store, part: list[ast.expr | int | None]) -> None:
@@ -308,18 +306,17 @@ class Fusion:
         An index that is `fixed`, as in ``a[1:][k]``, may count from the end of its axis. So it is
         one of the array around only where the view has the whole axis.
         """
-        made = self.extents.made.get(array)
-        expr = made.expr if isinstance(made, Let) else None
-        if isinstance(expr, ast.Subscript) and isinstance(expr.value, ast.Name):
-            kind: Any = self.types.get(expr.value.id)
-            part = self.part(expr.slice, kind.ndim) if is_array(kind) else None
-            axes = [place for place in part or () if not isinstance(place, ast.expr)]
-            if part is not None and not any(
-                place is not None and any(index is other for other in fixed)
-                for index, place in zip(indices, axes, strict=True)
-            ):
-                fixed = [*fixed, *(place for place in part if isinstance(place, ast.expr))]
-                return self.element_of(expr.value.id, self.placed(indices, part), fixed)
+        match self.extents.made.get(array):
+            case Let(expr=ast.Subscript(ast.Name(id=base), index)):
+                kind: Any = self.types.get(base)
+                part = self.part(index, kind.ndim) if is_array(kind) else None
+                axes = [place for place in part or () if not isinstance(place, ast.expr)]
+                if part is not None and not any(
+                    place is not None and any(index is other for other in fixed)
+                    for index, place in zip(indices, axes, strict=True)
+                ):
+                    fixed = [*fixed, *(place for place in part if isinstance(place, ast.expr))]
+                    return self.element_of(base, self.placed(indices, part), fixed)
         return ast.Subscript(name(array), _subscript(indices), ast.Load())
 
     def flush(self) -> None:
@@ -524,14 +521,15 @@ class Fusion:
         found = replace_names(expr, known)
         if isinstance(found, ast.Name):
             return found
-        if isinstance(expr, ast.Subscript) and isinstance(found, ast.Subscript):
-            found.value = expr.value  # the table is no operand
         self.line = let.line
-        if isinstance(found, ast.BinOp) and isinstance(found.op, ast.Div):  # by 0 as for arrays
-            found = self.call("np.divide", np.divide, found.left, found.right)
-        elif isinstance(found, ast.Call) and isinstance(found.func, ast.Name):
-            if self.function.statics[found.func.id] is np.where:
-                return self.chosen(found.args, dtype)
+        match expr, found:
+            case ast.Subscript(table), ast.Subscript():
+                found.value = table  # which is no operand
+            case _, ast.BinOp(left, ast.Div(), right):  # by 0 as for arrays
+                found = self.call("np.divide", np.divide, left, right)
+            case _, ast.Call(ast.Name(id=function), operands):
+                if self.function.statics[function] is np.where:
+                    return self.chosen(operands, dtype)
         return self.let("t", dtype, found)
 
     def chosen(self, operands: list[ast.expr], dtype: Any) -> ast.Name:
@@ -545,8 +543,9 @@ class Fusion:
 
 def _of_type(value: ast.expr, dtype: Any) -> ast.expr:
     """Return a value; a constant that is chosen where others are floats is one."""
-    if dtype == types.float64 and isinstance(value, ast.Constant) and type(value.value) is int:
-        return constant(float(value.value))
+    match value:
+        case ast.Constant(number) if dtype == types.float64 and type(number) is int:
+            return constant(float(number))
     return value
 
 

@@ -37,7 +37,7 @@ from tapegrad.transform.ir import (
 )
 from tapegrad.transform.lowering.callees import is_plain
 from tapegrad.transform.protocols import Program
-from tapegrad.transform.syntax import identifier_of, subtree, text_of
+from tapegrad.transform.syntax import has, has_starred, identifier_of, name_of, text_of
 
 _MOST = 40  # statements of a function that is inlined
 _MOST_OF_ALL = 240  # statements that the calls in one function become
@@ -105,9 +105,9 @@ class _Inlining:
     def body_of(self, let: Let) -> Block | None:
         """Return the statements that compute the result of a call; None if it stays a call."""
         call = let.expr
-        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+        if not isinstance(call, ast.Call):
             return None
-        callee = self.function.statics.get(call.func.id)
+        callee = self.function.statics.get(name_of(call.func))
         if not is_plain(callee, call) or not self.is_suitable(callee):
             return None
         given = _bound(callee, call)
@@ -124,7 +124,7 @@ class _Inlining:
         if not all(isinstance(statement, (Let, If)) for statement in statements):
             return None
         names = {n for statement in statements for n in defined(statement)}
-        result = form.result.id if isinstance(form.result, ast.Name) else ""
+        result = name_of(form.result)
         if result not in names or form.types.get(result) != self.function.types.get(let.target):
             return None
         return self.renamed(form, callee, given, result, let)
@@ -137,7 +137,7 @@ class _Inlining:
             tree = Source(callee.py_func).tree
         except TransformError:
             return False
-        return not any(isinstance(node, _CONTROL) for node in subtree(tree))
+        return not has(tree, *_CONTROL)
 
     def kind_of(self, value: ast.expr) -> Any:
         """Return the type of an argument, None if it is not a local value."""
@@ -226,7 +226,7 @@ class _Renaming:
 
 def _bound(callee: Any, call: ast.Call) -> list[ast.expr] | None:
     """Return the arguments in order; None if one is not a number or array of the caller."""
-    if any(isinstance(argument, ast.Starred) for argument in call.args):
+    if has_starred(call.args):
         return None
     signature = inspect.signature(callee.py_func)
     named = {str(keyword.arg): keyword.value for keyword in call.keywords}

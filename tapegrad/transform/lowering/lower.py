@@ -50,7 +50,7 @@ from tapegrad.transform.lowering.subscripts import taken_apart
 from tapegrad.transform.protocols import Program
 from tapegrad.transform.rules import base as rules
 from tapegrad.transform.rules.numpy_functions.makers import Literal
-from tapegrad.transform.syntax import text_of
+from tapegrad.transform.syntax import has_starred, name_of, text_of
 
 WHOLE = ast.Slice(None, None, None)
 
@@ -122,11 +122,12 @@ class Lowering:
         """Return a result in which constant floats have names."""
         if isinstance(value, Structure):
             return Structure(value.type, [self.named_numbers(item) for item in value.items])
-        if isinstance(value, ast.Constant) and isinstance(value.value, (float, complex)):
-            target = self.fresh("result")
-            self.types[target] = self.type_of(value)
-            self.block.append(Let(target, value, self.line, rules.Passive(True)))
-            return name(target)
+        match value:
+            case ast.Constant(float() | complex()):
+                target = self.fresh("result")
+                self.types[target] = self.type_of(value)
+                self.block.append(Let(target, value, self.line, rules.Passive(True)))
+                return name(target)
         return value
 
     def refuse(self, what: str) -> TransformError:
@@ -137,20 +138,19 @@ class Lowering:
     def value(self, atom: Atom) -> Any:
         """Return the current value of an atom: an atom or a structure."""
         atom = self.same.final(atom)
-        if isinstance(atom, ast.Name) and atom.id in self.parts:
-            return self.parts[atom.id]
-        return atom
+        return self.parts.get(name_of(atom), atom)
 
     def type_of(self, value: Any) -> Any:
         """Return the type of a value."""
-        if isinstance(value, Structure):
-            return value.type
-        if isinstance(value, ast.Constant):
-            return types.unliteral(numba.typeof(value.value))
-        if not isinstance(value, ast.Name):
-            return types.none  # a list, for example
-        found = self.types.get(value.id)
-        return static_values.type_of_constant(self, value.id) if found is None else found
+        match value:
+            case Structure():
+                return value.type
+            case ast.Constant(number):
+                return types.unliteral(numba.typeof(number))
+            case ast.Name(id=text):
+                found = self.types.get(text)
+                return static_values.type_of_constant(self, text) if found is None else found
+        return types.none  # a list, for example
 
     def types_of(self, *values: Any) -> set[Any]:
         """Return the types of values, ignoring None."""
@@ -177,16 +177,17 @@ class Lowering:
     def statements(self, block: Block) -> None:
         for statement in block:
             self.line = getattr(statement, "line", self.line) or self.line
-            if isinstance(statement, Let):
-                self.let(statement)
-            elif isinstance(statement, Store):
-                self.store(statement)
-            elif isinstance(statement, Effect):
-                self.block.append(Effect(self.resolve(statement.statement), statement.line))
-            elif isinstance(statement, If):
-                self.branch(statement)
-            else:
-                self.loop(statement)
+            match statement:
+                case Let():
+                    self.let(statement)
+                case Store():
+                    self.store(statement)
+                case Effect(inner, line):
+                    self.block.append(Effect(self.resolve(inner), line))
+                case If():
+                    self.branch(statement)
+                case _:
+                    self.loop(statement)
 
     def inside(self, block: Block) -> Block:
         outer, self.block = self.block, []
@@ -340,21 +341,9 @@ class Lowering:
                 carried.append(Carried(p, i, n, o))
         self.types[loop.trips] = types.int64
         exit_atom = self.resolve(loop.exit)
-        self.block.append(
-            Loop(
-                index,
-                bounds,
-                test,
-                cond,
-                body,
-                exit_atom,
-                carried,
-                loop.trips,
-                loop.line,
-                parallel=loop.parallel,
-                memory=self.resolve(loop.memory),
-            )
-        )
+        made = Loop(index, bounds, test, cond, body, exit_atom, carried, loop.trips, loop.line)
+        made.parallel, made.memory = loop.parallel, self.resolve(loop.memory)
+        self.block.append(made)
 
     def store(self, store: Store) -> None:
         self.loaded.clear()
@@ -370,21 +359,21 @@ class Lowering:
             value = self.literal(value)
         if without_axes.has_none(self, value):
             value = without_axes.element(self, value)
-        if not is_array(self.type_of(array)) and isinstance(value, ast.Name):
-            kind = self.types.get(value.id)
-            if kind is not None and is_real(kind):
-                held = self.fresh("held")
-                self.types[held] = kind
-                what = f"the store of a value, {operations.CONTAINED}"
-                self.block.append(Let(held, value, store.line, rules.Unknown([value.id], what)))
+        stored = name_of(value)
+        kind = self.types.get(stored)
+        if not is_array(self.type_of(array)) and is_real(kind):
+            held = self.fresh("held")
+            self.types[held] = kind
+            what = f"the store of a value, {operations.CONTAINED}"
+            self.block.append(Let(held, value, store.line, rules.Unknown([stored], what)))
         index = taken_apart(self, self.resolve(store.index), store.line)
         part = ast.dump(ast.Subscript(array, index, ast.Load()))
-        if isinstance(value, ast.Name) and is_array(self.types.get(value.id)):
-            same = self.views.get(value.id) == part
+        if is_array(kind):
+            same = self.views.get(stored) == part
             if same and not store.op:
                 return  # the view was changed in place
             if store.op and not same:
-                self.inplaces.append((array.id, value.id, store.line))
+                self.inplaces.append((array.id, stored, store.line))
         made = Store(array.id, index, value, store.op, store.line, every=store.every)
         self.block.append(made)
 
@@ -428,84 +417,41 @@ class Lowering:
         target, expr = let.target, let.expr
         if self.is_writing(let):
             self.loaded.clear()
-        if isinstance(expr, ast.Call) and any(isinstance(a, ast.Starred) for a in expr.args):
-            expr = ast.Call(expr.func, tuples.unpacked(self, expr.args), expr.keywords)
+        match expr:
+            case ast.Call(function, args, keywords) if has_starred(args):
+                expr = ast.Call(function, tuples.unpacked(self, args), keywords)
         kind = self.types.get(target)
-        if isinstance(expr, ast.Tuple) and kind is not None and holds_real(kind):
-            items = [self.value(item) for item in expr.elts]
-            self.parts[target] = Structure(kind, items)
+        of_reals = isinstance(kind, types.BaseTuple) and holds_real(kind)
+        rest: ast.expr | None = expr
+        match expr:
+            case ast.Tuple(items) if kind is not None and holds_real(kind):
+                self.parts[target] = Structure(kind, list(map(self.value, items)))
+                return
+            case ast.BinOp(one, op, two) if of_reals:
+                ends = [tuples.parts_of(self, end) for end in (one, two)]
+                if isinstance(op, ast.Add) and ends[0] is not None and ends[1] is not None:
+                    self.parts[target] = Structure(kind, [*ends[0], *ends[1]])
+                    return
+            case ast.Subscript() | ast.Attribute():
+                rest = self.part(let, expr)
+                kind = self.types.get(target)
+            case ast.Call(ast.Attribute(base, method), args):
+                if self.method(let, self.value(base), method, args):
+                    return
+            case ast.Call(ast.Name(id=callee)):
+                rest = self.function_call(let, expr, callee, kind)
+        if rest is None:
             return
-        if isinstance(expr, ast.BinOp) and isinstance(kind, types.BaseTuple) and holds_real(kind):
-            ends = [tuples.parts_of(self, end) for end in (expr.left, expr.right)]
-            if isinstance(expr.op, ast.Add) and ends[0] is not None and ends[1] is not None:
-                self.parts[target] = Structure(kind, [*ends[0], *ends[1]])
-                return
-        if isinstance(expr, (ast.Subscript, ast.Attribute)):
-            base = self.value(expr.value)
-            if isinstance(base, Structure):
-                tuples.part(self, let, base)
-                return
-            of = self.type_of(base)
-            if isinstance(expr, ast.Subscript) and is_real(of) and not is_array(of):
-                self.parts[target] = base  # an array without axes, which is a number here
-                return
-            if isinstance(expr, ast.Attribute) and expr.attr == "flat" and is_array(of):
-                if of.layout == "C":  # then reshape(-1) has the same order
-                    method = ast.Attribute(expr.value, "reshape", ast.Load())
-                    expr = ast.Call(method, [constant(-1)], [])
-                    kind = self.types[target] = types.Array(of.dtype, 1, "C")
-        if isinstance(expr, ast.Call) and isinstance(expr.func, ast.Attribute):
-            base = self.value(expr.func.value)
-            if expr.func.attr == "item" and not expr.args:
-                of = self.type_of(base)
-                if is_real(of) and not is_array(of):
-                    self.parts[target] = base
-                    return
-                if without_axes.has_none(self, base):
-                    self.parts[target] = without_axes.element(self, base)
-                    return
-            if expr.func.attr == "fill" and is_array(self.type_of(base)) and len(expr.args) == 1:
-                self.store(Store(base.id, WHOLE, expr.args[0], "", let.line))
-                return
-        if isinstance(expr, ast.Call) and isinstance(expr.func, ast.Name):
-            callee = expr.func.id
-            value = self.function.statics.get(callee)
-            expr = callees.with_declared_types(self, value, expr)
-            if value is np.where and (choice := self.choice(let, kind)) is not None:
-                self.branch(choice)
-                return
-            if callee in INPLACE_CALLS:
-                self.inplace(let, callee, kind)
-                return
-            for given, differentiable in callees.DIFFERENTIABLE:
-                if value is given:
-                    text = f"runtime.{differentiable.__name__}"
-                    expr = ast.Call(name(text), expr.args, [])
-                    value = self.statics[text] = differentiable
-            if isinstance(value, type) and issubclass(value, tuple) and hasattr(value, "_fields"):
-                if kind is not None and holds_real(kind):
-                    given = [self.value(argument) for argument in expr.args]
-                    named = {k.arg: self.value(k.value) for k in expr.keywords}
-                    given += [named[field] for field in value._fields[len(given) :]]
-                    self.parts[target] = Structure(kind, given)
-                    return
-            if value in (builtins.min, builtins.max, builtins.sum):
-                arguments: Any = expr.args
-                if len(arguments) == 1:
-                    arguments = tuples.parts_of(self, arguments[0])
-                one_by_one = arguments is not expr.args or len(arguments or ()) > 2
-                if arguments and one_by_one and not expr.keywords:
-                    self.pairwise(let, value, arguments)
-                    return
-        call = expr if isinstance(expr, ast.Call) else None
-        expr = self.resolve(expr)
-        if isinstance(expr, ast.Subscript) and is_array(self.type_of(expr.value)):
-            expr = ast.Subscript(expr.value, taken_apart(self, expr.slice, let.line), ast.Load())
+        call = rest if isinstance(rest, ast.Call) else None
+        expr = self.resolve(rest)
+        match expr:
+            case ast.Subscript(base, index) if is_array(self.type_of(base)):
+                expr = ast.Subscript(base, taken_apart(self, index, let.line), ast.Load())
         expr = without_axes.zeros_of(self, without_axes.of_numbers(self, expr, kind))
         self.call = call  # not before: operands may have become calls
         found = operations.find(self, expr, kind)
         expr = found.written_as or expr
-        if kind is not None and isinstance(kind, types.BaseTuple) and holds_real(kind):
+        if of_reals:
             structure = tuples.named(self, kind, target)
             self.parts[target] = structure
             pattern = text_of(tuples.pattern(structure))
@@ -523,6 +469,71 @@ class Lowering:
                 return
             known[key] = target
         self.block.append(Let(target, expr, let.line, found))
+
+    def part(self, let: Let, expr: ast.Subscript | ast.Attribute) -> ast.expr | None:
+        """Lower an item or attribute; return the expression that remains, None if there is none.
+
+        An array without axes is a number here.
+        """
+        base = self.value(expr.value)
+        if isinstance(base, Structure):
+            tuples.part(self, let, base)
+            return None
+        of = self.type_of(base)
+        match expr:
+            case ast.Subscript() if is_real(of) and not is_array(of):
+                self.parts[let.target] = base
+                return None
+            case ast.Attribute(array, "flat") if is_array(of) and of.layout == "C":
+                self.types[let.target] = types.Array(of.dtype, 1, "C")
+                method = ast.Attribute(array, "reshape", ast.Load())  # which has the same order
+                return ast.Call(method, [constant(-1)], [])
+        return expr
+
+    def method(self, let: Let, base: Any, method: str, args: list[ast.expr]) -> bool:
+        """Lower the call of a method, if it is a read of the element or a store."""
+        match method, args:
+            case "item", [] if is_real(of := self.type_of(base)) and not is_array(of):
+                self.parts[let.target] = base
+            case "item", [] if without_axes.has_none(self, base):
+                self.parts[let.target] = without_axes.element(self, base)
+            case "fill", [value] if is_array(self.type_of(base)):
+                self.store(Store(base.id, WHOLE, value, "", let.line))
+            case _:
+                return False
+        return True
+
+    def function_call(self, let: Let, expr: ast.Call, callee: str, kind: Any) -> ast.Call | None:
+        """Lower the call of a function; return the call that remains, None if there is none."""
+        value = self.function.statics.get(callee)
+        expr = callees.with_declared_types(self, value, expr)
+        if value is np.where and (choice := self.choice(let, kind)) is not None:
+            self.branch(choice)
+            return None
+        if callee in INPLACE_CALLS:
+            self.inplace(let, callee, kind)
+            return None
+        for given, differentiable in callees.DIFFERENTIABLE:
+            if value is given:
+                text = f"runtime.{differentiable.__name__}"
+                expr = ast.Call(name(text), expr.args, [])
+                value = self.statics[text] = differentiable
+        if isinstance(value, type) and issubclass(value, tuple) and hasattr(value, "_fields"):
+            if kind is not None and holds_real(kind):
+                items = list(map(self.value, expr.args))
+                named = {k.arg: self.value(k.value) for k in expr.keywords}
+                items += [named[field] for field in value._fields[len(items) :]]
+                self.parts[let.target] = Structure(kind, items)
+                return None
+        if value in (builtins.min, builtins.max, builtins.sum):
+            arguments: Any = expr.args
+            if len(arguments) == 1:
+                arguments = tuples.parts_of(self, arguments[0])
+            one_by_one = arguments is not expr.args or len(arguments or ()) > 2
+            if arguments and one_by_one and not expr.keywords:
+                self.pairwise(let, value, arguments)
+                return None
+        return expr
 
     def pairwise(self, let: Let, function: Any, items: list[Atom]) -> None:
         """Lower ``sum``, ``min`` or ``max`` of several numbers, two at a time."""
@@ -568,10 +579,9 @@ class Lowering:
             self.store(Store(old.id, ast.Tuple([], ast.Load()), name(result), "", let.line))
             return
         index = WHOLE
-        if isinstance(value, ast.Name) and is_array(self.types.get(value.id)):
+        if is_array(self.types.get(name_of(value))):
             self.inplaces.append((old.id, value.id, let.line))
-        if isinstance(node, (ast.Add, ast.Sub)):
-            op = "+" if isinstance(node, ast.Add) else "-"
+        if op := {ast.Add: "+", ast.Sub: "-"}.get(type(node)):
             self.block.append(Store(old.id, index, value, op, let.line))
             return
         result = self.fresh("t")

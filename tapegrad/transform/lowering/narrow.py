@@ -51,9 +51,12 @@ def _is_elementwise(expr: Any, statics: dict[str, Any], arrays: set[str]) -> boo
     """Whether numba would fuse an operation into an array expression."""
     if arrays.isdisjoint(names_in(expr)):
         return False
-    if isinstance(expr, ast.Call) and isinstance(expr.func, ast.Name):
-        return isinstance(statics.get(expr.func.id), (np.ufunc, DUFunc))
-    return isinstance(expr, (ast.BinOp, ast.UnaryOp, ast.Compare))
+    match expr:
+        case ast.Call(ast.Name(id=callee)):
+            return isinstance(statics.get(callee), (np.ufunc, DUFunc))
+        case ast.BinOp() | ast.UnaryOp() | ast.Compare():
+            return True
+    return False
 
 
 def _is_narrow(kind: Any, expr: Any) -> bool:

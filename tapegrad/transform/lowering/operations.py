@@ -44,7 +44,7 @@ from tapegrad.transform.rules.numpy_functions.makers import Fixed, Found
 from tapegrad.transform.rules.numpy_functions.positions import PlacesType, places
 from tapegrad.transform.rules.partials import BINARY, UNARY, op_of
 from tapegrad.transform.rules.scalars import Scalar
-from tapegrad.transform.syntax import PURE, text_of
+from tapegrad.transform.syntax import PURE, items_of, text_of
 from tapegrad.transform.tape_memory import buffer
 
 _VIEW_ATTRIBUTES = ("T",)
@@ -111,47 +111,44 @@ def _is_plain(kind: Any) -> bool:
 def _find(lowering: Lowerer, expr: ast.expr, kind: Any) -> Rule:
     real = kind is not None and is_real(kind)
     whole = is_array(kind)
-    if isinstance(expr, ast.BinOp):
-        return _binary(lowering, expr, kind, real, whole)
-    if isinstance(expr, ast.UnaryOp):
-        op = UNARY.get(type(expr.op))
-        if real and op:
-            return Elementary(TABLE[op], [expr.operand], whole, lowering)
-        return Passive(True)
-    if isinstance(expr, ast.Compare):
-        return Passive(True)
-    if isinstance(expr, ast.Subscript):
-        return _subscript(lowering, expr, kind)
-    if isinstance(expr, ast.Attribute):
-        base = expr.value
-        base_kind = lowering.type_of(base)
-        if isinstance(base, ast.Name) and is_array(base_kind):
-            if expr.attr in _VIEW_ATTRIBUTES:
-                return View(base.id) if is_real(base_kind) else Passive(True)
-            if expr.attr in SHAPE_ATTRIBUTES:
-                return Passive(True)
-            if expr.attr == "real" and is_real(base_kind):
-                return View(base.id)
-        elif isinstance(base_kind, types.Float) and expr.attr in ("real", "imag"):
-            return Linear(base, False, lowering) if expr.attr == "real" else Step(False)
-        if isinstance(base_kind, types.ClassInstanceType):
-            found = callees.of_instance(lowering, base, expr.attr, False)
-            if found is not None:
-                return found
-        if whole:
-            return Held(True)
-        inputs = real_names([base], lowering)
-        what = f"the attribute {expr.attr!r}"
-        if expr.attr == "flat":
-            what += " of an array that is not in C order (read x.ravel())"
-        return Unknown(inputs, what) if inputs else Passive(True)
-    if isinstance(expr, ast.Name):
-        return View(expr.id) if whole and real else Linear(expr, False, lowering)
-    if isinstance(expr, ast.Call):
-        return _call_rule(lowering, expr, kind)
-    if isinstance(expr, ast.Tuple) and not (kind is not None and holds_real(kind)):
-        return Passive(True)
+    match expr:
+        case ast.BinOp():
+            return _binary(lowering, expr, kind, real, whole)
+        case ast.UnaryOp(sign, operand) if real and (op := UNARY.get(type(sign))):
+            return Elementary(TABLE[op], [operand], whole, lowering)
+        case ast.Subscript():
+            return _subscript(lowering, expr, kind)
+        case ast.Attribute(base, text):
+            return _attribute(lowering, base, text, whole)
+        case ast.Name(id=value):
+            return View(value) if whole and real else Linear(expr, False, lowering)
+        case ast.Call():
+            return _call_rule(lowering, expr, kind)
     return Passive(True)
+
+
+def _attribute(lowering: Lowerer, base: ast.expr, text: str, whole: bool) -> Rule:
+    base_kind = lowering.type_of(base)
+    if isinstance(base, ast.Name) and is_array(base_kind):
+        if text in _VIEW_ATTRIBUTES:
+            return View(base.id) if is_real(base_kind) else Passive(True)
+        if text in SHAPE_ATTRIBUTES:
+            return Passive(True)
+        if text == "real" and is_real(base_kind):
+            return View(base.id)
+    elif isinstance(base_kind, types.Float) and text in ("real", "imag"):
+        return Linear(base, False, lowering) if text == "real" else Step(False)
+    if isinstance(base_kind, types.ClassInstanceType):
+        found = callees.of_instance(lowering, base, text, False)
+        if found is not None:
+            return found
+    if whole:
+        return Held(True)
+    inputs = real_names([base], lowering)
+    what = f"the attribute {text!r}"
+    if text == "flat":
+        what += " of an array that is not in C order (read x.ravel())"
+    return Unknown(inputs, what) if inputs else Passive(True)
 
 
 def _binary(lowering: Lowerer, expr: ast.BinOp, kind: Any, real: bool, whole: bool) -> Rule:
@@ -174,8 +171,7 @@ def _subscript(lowering: Lowerer, expr: ast.Subscript, kind: Any) -> Rule:
     if not is_array(base_kind) or not is_real(base_kind):
         return Passive(True)
     assert isinstance(expr.value, ast.Name)
-    parts = expr.slice.elts if isinstance(expr.slice, ast.Tuple) else [expr.slice]
-    if any(is_array(lowering.type_of(p)) for p in parts if isinstance(p, ast.Name)):
+    if any(is_array(lowering.type_of(part)) for part in items_of(expr.slice)):
         return Gather(expr.value.id, expr.slice)
     if is_array(kind):
         return View(expr.value.id, part=True)
@@ -185,9 +181,9 @@ def _subscript(lowering: Lowerer, expr: ast.Subscript, kind: Any) -> Rule:
 def _call_rule(lowering: Lowerer, expr: ast.Call, kind: Any) -> Rule:
     real = kind is not None and is_real(kind)
     whole = is_array(kind)
-    if isinstance(expr.func, ast.Attribute):
-        base = expr.func.value
-        return _method(lowering, expr, base, expr.func.attr, kind)
+    match expr.func:
+        case ast.Attribute(base, text):
+            return _method(lowering, expr, base, text, kind)
     assert isinstance(expr.func, ast.Name)
     callee = lowering.statics.get(expr.func.id)
     if callee is None:

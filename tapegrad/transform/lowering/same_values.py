@@ -11,6 +11,7 @@ from numba.core.registry import cpu_target
 from tapegrad.transform.frontend.normalize import INPLACE, OPERATORS
 from tapegrad.transform.ir import Atom, Block, If, Let, Loop, Statement, walk
 from tapegrad.transform.kinds import is_array
+from tapegrad.transform.syntax import name_of
 
 # calls that change their first argument if it is an array, and return it, such as x += y
 INPLACE_CALLS = {f"operator.{INPLACE[text]}": kind() for kind, text in OPERATORS.items()}
@@ -38,8 +39,8 @@ class SameValues:
 
     def final(self, atom: Atom) -> Atom:
         """Return the name or constant that an atom is finally replaced by."""
-        while isinstance(atom, ast.Name) and atom.id in self.same:
-            atom = self.same[atom.id]
+        while (text := name_of(atom)) in self.same:
+            atom = self.same[text]
         return atom
 
     def find(self, block: Block) -> None:
@@ -72,8 +73,7 @@ class SameValues:
         for entry in list(loop.carried):
             if entry.next is None or not isinstance(entry.init, ast.Name):
                 continue
-            following = self.final(entry.next)
-            if isinstance(following, ast.Name) and following.id == entry.phi:
+            if name_of(self.final(entry.next)) == entry.phi:
                 self.same[entry.phi] = self.same[entry.out] = self.final(entry.init)
                 loop.carried.remove(entry)
                 changed = True

@@ -21,7 +21,7 @@ def taken_apart(lowering: Lowerer, node: Any, line: int) -> Any:
     An array or a slice among the items decides the rule, so it must be visible. A tuple of integers
     is kept.
     """
-    kind = lowering.type_of(node) if isinstance(node, ast.Name) else None
+    kind = lowering.type_of(node)
     if not isinstance(kind, types.BaseTuple):
         return node
     if all(isinstance(types.unliteral(item), types.Integer) for item in kind):

@@ -16,7 +16,7 @@ from tapegrad.transform.kinds import is_array, is_complex, is_real
 from tapegrad.transform.lowering.lowerer import Lowerer
 from tapegrad.transform.nodes import attribute
 from tapegrad.transform.rules.partials import op_of
-from tapegrad.transform.syntax import text_of
+from tapegrad.transform.syntax import name_of, text_of
 
 
 def zeros_of(lowering: Lowerer, expr: ast.expr) -> ast.expr:
@@ -62,7 +62,7 @@ def of_numbers(lowering: Lowerer, expr: ast.expr, kind: Any) -> ast.expr:
     atoms: dict[str, ast.expr] = {text: element(lowering, node) for text, node in arrays.items()}
     numbers = [atoms.get(text_of(operand), operand) for operand in operands]
     if kind in (types.float32, types.complex64):
-        is_power = isinstance(expr, ast.BinOp) and isinstance(expr.op, ast.Pow)
+        is_power = isinstance(getattr(expr, "op", None), ast.Pow)
         kept = ast.Constant if is_power else ()
         numbers = [n if isinstance(n, kept) else _single(lowering, n) for n in numbers]
     match expr:
@@ -111,7 +111,7 @@ def _of_other_functions(lowering: Lowerer, expr: ast.expr, kind: Any) -> ast.exp
     if not isinstance(expr, ast.Call):
         return expr
     places = [k for k, a in enumerate(expr.args) if has_none(lowering, a) or is_chosen(lowering, a)]
-    callee: Any = lowering.statics.get(expr.func.id) if isinstance(expr.func, ast.Name) else None
+    callee: Any = lowering.statics.get(name_of(expr.func))
     if not places or not _is_of_numpy(callee) or callee is np.array:
         return expr
     if is_view := facts.shows(callee.__name__, len(expr.args) + len(expr.keywords)):
@@ -134,13 +134,12 @@ def _result_of(lowering: Lowerer, call: ast.Call) -> Any:
 
     It is None if the function takes no such.
     """
-    assert isinstance(call.func, ast.Name)
     kinds = [lowering.type_of(a) for a in call.args]
     numbers = tuple(k.dtype if is_array(k) and not k.ndim else k for k in kinds)
     keywords = {str(k.arg): lowering.type_of(k.value) for k in call.keywords}
     context = cpu_target.typing_context
     try:
-        function = context.resolve_value_type(lowering.statics.get(call.func.id))
+        function = context.resolve_value_type(lowering.statics.get(name_of(call.func)))
         return context.resolve_function_type(function, numbers, keywords).return_type
     except (NumbaError, AttributeError):
         return None
@@ -201,12 +200,12 @@ def _reduced(lowering: Lowerer, expr: ast.expr) -> ast.expr | None:
 
 def is_chosen(lowering: Lowerer, atom: ast.expr | None) -> bool:
     """Whether an atom is a number that np.where chose, of which numba makes an array."""
-    return isinstance(atom, ast.Name) and atom.id in lowering.chosen_numbers
+    return name_of(atom) in lowering.chosen_numbers
 
 
 def has_none(lowering: Lowerer, atom: ast.expr) -> bool:
     """Whether an atom is an array without axes."""
-    kind: Any = lowering.types.get(atom.id) if isinstance(atom, ast.Name) else None
+    kind: Any = lowering.types.get(name_of(atom))
     return is_array(kind) and kind.ndim == 0
 
 

@@ -12,8 +12,9 @@ import ast
 from collections.abc import Collection
 
 from tapegrad.transform.frontend.liveness import assigned, used
+from tapegrad.transform.nodes import negative
 from tapegrad.transform.optimize.function import Function
-from tapegrad.transform.syntax import is_loop
+from tapegrad.transform.syntax import is_loop, key_of, name_of
 
 
 def leave_out_zeros(function: Function) -> bool:
@@ -68,8 +69,9 @@ class _Additions:
                 zeros = zeros - {name}
             else:
                 zeros = zeros - set(assigned([node]))
-                if isinstance(node, ast.Assign) and _is_zero(node.value):
-                    zeros = zeros | {t.id for t in node.targets if isinstance(t, ast.Name)}
+                match node:
+                    case ast.Assign(targets, value) if key_of(value) == (float, 0.0):
+                        zeros = zeros | (set(map(name_of, targets)) - {""})
         return zeros
 
 
@@ -90,10 +92,5 @@ def _adds(node: ast.stmt, names: set[str]) -> bool:
 
 
 def _assignment(node: ast.AugAssign) -> ast.Assign:
-    is_added = isinstance(node.op, ast.Add)
-    value = node.value if is_added else ast.UnaryOp(ast.USub(), node.value)
+    value = node.value if isinstance(node.op, ast.Add) else negative(node.value)
     return ast.Assign([node.target], value, lineno=0)
-
-
-def _is_zero(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and type(node.value) is float and node.value == 0.0

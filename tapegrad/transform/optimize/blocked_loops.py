@@ -15,7 +15,7 @@ from tapegrad.transform.optimize.function import BlockedLoop, Function
 from tapegrad.transform.optimize.iteration import Iteration
 from tapegrad.transform.optimize.loop_code import LoopCode
 from tapegrad.transform.optimize.sharing import Sharing
-from tapegrad.transform.syntax import blocks_of, callee_of, is_loop, subtree
+from tapegrad.transform.syntax import arguments_of, blocks_of, is_loop, subtree
 from tapegrad.transform.trees import quoted_block
 
 
@@ -92,9 +92,10 @@ def _inner_loops(
         around = (*outer, node) if is_loop(node) else outer
         for block in blocks_of(node):
             yield from _inner_loops(block, around)
-        if isinstance(node, ast.For) and sum(map(is_loop, subtree(node))) == 1:
-            if isinstance(node.target, ast.Name) and _is_range(node.iter):
-                yield node, outer
+        match node:
+            case ast.For(ast.Name(), over) if sum(map(is_loop, subtree(node))) == 1:
+                if _is_range(over):
+                    yield node, outer
 
 
 def _outermost(loops: list[ast.stmt], names: set[str]) -> ast.stmt:
@@ -108,9 +109,8 @@ def _outermost(loops: list[ast.stmt], names: set[str]) -> ast.stmt:
 
 
 def _is_range(node: ast.expr) -> bool:
-    if not isinstance(node, ast.Call) or callee_of(node) != "range":
+    given = arguments_of(node, "range")
+    if given is None:
         return False
-    bounds: list[Any] = [part.value for part in node.args if isinstance(part, ast.Constant)]
-    if len(bounds) < len(node.args):
-        return True
-    return len(range(*bounds)) >= sizes.SHORT
+    bounds: list[Any] = [part.value for part in given if isinstance(part, ast.Constant)]
+    return len(bounds) < len(given) or len(range(*bounds)) >= sizes.SHORT

@@ -14,7 +14,7 @@ from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.plan import Plan
 from tapegrad.transform.independence.uses import ADD, READ, STORE, UnprovedError
 from tapegrad.transform.kinds import is_array
-from tapegrad.transform.nodes import element_of
+from tapegrad.transform.nodes import element_of, integer
 from tapegrad.transform.optimize import sizes
 from tapegrad.transform.optimize.indices import Indices, Position
 from tapegrad.transform.syntax import array_of, key_of, leaves, subtree, text_of
@@ -188,8 +188,9 @@ class Elements:
             case _:
                 for part in ast.iter_child_nodes(node):
                     self._read(part, is_certain)
-                if isinstance(node, ast.Subscript) and (array := array_of(node)):
-                    self._note(array, node.slice, READ, is_certain)
+                match node:
+                    case ast.Subscript(ast.Name(id=array), index):
+                        self._note(array, index, READ, is_certain)
 
     def _note(self, array: str, index: ast.expr, kind: str, is_certain: bool) -> None:
         key = array, key_of(index)
@@ -254,12 +255,14 @@ def gives_several(node: ast.Assign) -> bool:
 
 def _is_place(node: ast.expr) -> bool:
     """Whether an expression is a constant that counts from the start."""
-    return isinstance(node, ast.Constant) and type(node.value) is int and node.value >= 0
+    value = integer(node)
+    return value is not None and value >= 0
 
 
 def _are_apart(one: list[ast.expr], other: list[ast.expr]) -> bool:
     """Whether two indices certainly mean different elements."""
     for a, b in zip(one, other, strict=True):
-        if isinstance(a, ast.Constant) and isinstance(b, ast.Constant) and a.value != b.value:
-            return True
+        match a, b:
+            case ast.Constant(first), ast.Constant(second) if first != second:
+                return True
     return False

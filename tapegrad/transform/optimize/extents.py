@@ -9,7 +9,15 @@ from tapegrad.transform.frontend.liveness import times_assigned
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.nodes import integer, is_number
-from tapegrad.transform.syntax import binding, callee_of, key_of, leaves, subtree, text_of
+from tapegrad.transform.syntax import (
+    arguments_of,
+    binding,
+    key_of,
+    leaves,
+    name_of,
+    subtree,
+    text_of,
+)
 from tapegrad.transform.trees import quoted
 
 _Extent = tuple[str, int]  # an array, and one of its axes
@@ -45,16 +53,16 @@ class Extents:
         values = {name: value for name, value in bindings if name in self._fixed}
 
         def named(node: ast.expr) -> ast.expr:
-            return values.get(node.id, node) if isinstance(node, ast.Name) else node
+            return values.get(name_of(node), node)
 
         for name, value in values.items():
-            if isinstance(value, ast.Call) and callee_of(value) == "max":  # of a loop
-                value = value.args[0] if is_number(value.args[-1], 0) else value
-            found = named(value)
-            if isinstance(found, ast.Subscript):
-                extent = self._of_array(named(found.value), found.slice)
-                if extent is not None:
-                    yield name, extent
+            match arguments_of(value, "max"):
+                case [extent, *_, last] if is_number(last, 0):  # of a loop
+                    value = extent
+            match named(value):
+                case ast.Subscript(shape, axis):
+                    if (found := self._of_array(named(shape), axis)) is not None:
+                        yield name, found
 
     def _of_array(self, shape: ast.expr, axis: ast.expr) -> _Extent | None:
         """Return the extent that an item of the shape of an array is."""
@@ -69,14 +77,15 @@ class Extents:
 
     def _known(self, extent: ast.expr) -> Hashable:
         """Return what the function that this one was made from says of an extent."""
-        found = self._names.get(extent.id) if isinstance(extent, ast.Name) else None
-        if isinstance(extent, ast.Subscript):
-            found = self._of_array(extent.value, extent.slice)
+        found = self._names.get(name_of(extent))
+        match extent:
+            case ast.Subscript(shape, axis):
+                found = self._of_array(shape, axis)
         key = None
         if self.facts.extents is not None:
             if found is not None:
                 key = self.facts.extents.of(*found) if found[0] in self.facts.kinds else None
-            elif isinstance(extent, ast.Name) and extent.id in self._fixed:
+            elif name_of(extent) in self._fixed:
                 key = self.facts.extents.of_number(extent)
         return key or found or key_of(extent)
 
@@ -89,14 +98,11 @@ class Extents:
         return self._of(call, "np.empty")
 
     def _of(self, call: ast.expr, maker: str) -> list[ast.expr]:
-        if not isinstance(call, ast.Call) or len(call.args) != 1 or call.keywords:
-            return []
-        (given,) = call.args
-        name = text_of(call.func)
-        if name == maker:
-            return leaves(given)
-        if name == f"{maker}_like" and isinstance(given, ast.Name) and given.id in self._fixed:
-            kind = self.facts.kind(given.id)
-            if is_array(kind):
-                return [quoted("x.shape[k]", x=given, k=axis) for axis in range(kind.ndim)]
+        match call:
+            case ast.Call(function, [given], []) if text_of(function) == maker:
+                return leaves(given)
+            case ast.Call(function, [ast.Name(id=array)], []) if array in self._fixed:
+                kind = self.facts.kind(array)
+                if text_of(function) == f"{maker}_like" and is_array(kind):
+                    return [quoted("x.shape[k]", x=array, k=axis) for axis in range(kind.ndim)]
         return []

@@ -18,7 +18,7 @@ from tapegrad.transform.generated import Facts
 from tapegrad.transform.nodes import attribute
 from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.optimize.making import is_plain_array, kind_of
-from tapegrad.transform.syntax import subtree, text_of
+from tapegrad.transform.syntax import nodes_in, text_of
 from tapegrad.transform.trees import qualified_call
 
 # derivatives of products: what computes them, and the order of the arguments there
@@ -51,12 +51,11 @@ def call_runtime(function: Function) -> bool:
 def _replace(function: Function, made_of: Callable[[ast.Call, Facts], ast.Call | None]) -> bool:
     """Replace calls; return whether there are any."""
     found = False
-    for node in subtree(function.tree):
-        if isinstance(node, ast.Call) and not node.keywords:
-            made = made_of(node, function.facts)
-            if made is not None:
-                node.func, node.args = made.func, made.args
-                found = True
+    for node in nodes_in(function.tree, ast.Call):
+        made = None if node.keywords else made_of(node, function.facts)
+        if made is not None:
+            node.func, node.args = made.func, made.args
+            found = True
     return found
 
 
@@ -93,9 +92,9 @@ def _of_numpy(node: ast.Call, facts: Facts) -> ast.Call | None:
     elif name == "np.dot" and len(args) == 2:
         if all(_is_factor(kind) for kind in kinds) and (kinds[0].ndim, kinds[1].ndim) != (1, 1):
             return qualified_call(f"runtime.dot_{kinds[0].ndim}{kinds[1].ndim}", *args)
-    elif isinstance(node.func, ast.Attribute) and node.func.attr == "copy" and not args:
-        if is_plain_array(kind_of(node.func.value, facts)):
-            return qualified_call("runtime.duplicate", node.func.value)
+    match node:
+        case ast.Call(ast.Attribute(array, "copy"), []) if is_plain_array(kind_of(array, facts)):
+            return qualified_call("runtime.duplicate", array)
     return None
 
 

@@ -15,7 +15,7 @@ from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.uses import TAPE, VIEWS, reading
 from tapegrad.transform.ir import names_in
 from tapegrad.transform.kinds import is_array
-from tapegrad.transform.syntax import PURE, leaves, subtree, text_of
+from tapegrad.transform.syntax import PURE, leaves, name_of, nodes_in, subtree, text_of
 
 _PASSING = frozenset(["enumerate", "list", "reversed", "tuple", "zip"])
 _IN_PLACE = frozenset(["fill", "sort"])
@@ -75,8 +75,7 @@ class Flow:
         last = self.tree.body[-1]
         given = [self.reached([parameter.arg]) for parameter in self.tree.args.args]
         results = leaves(last.value) if isinstance(last, ast.Return) and last.value else []
-        is_only = sum(isinstance(node, ast.Return) for node in subtree(self.tree)) == 1
-        kept = self.kept if is_only else self.held
+        kept = self.kept if len(list(nodes_in(self.tree, ast.Return))) == 1 else self.held
         return Holding(
             frozenset(k for k, names in enumerate(given) if names & kept),
             tuple(
@@ -87,7 +86,7 @@ class Flow:
 
     def returned(self) -> set[str]:
         """Return the names of arrays that results may hold or share elements with."""
-        returns = [node for node in subtree(self.tree) if isinstance(node, ast.Return)]
+        returns = nodes_in(self.tree, ast.Return)
         return set().union(*(self.holders(node.value) for node in returns if node.value))
 
     def reached(self, names: Iterable[str]) -> set[str]:
@@ -136,7 +135,7 @@ class Flow:
 
     def is_array(self, node: ast.expr) -> bool:
         """Whether an expression is known to be an array of numbers."""
-        return isinstance(node, ast.Name) and self._is_array(node.id)
+        return self._is_array(name_of(node))
 
     def _is_array(self, name: str) -> bool:
         return name == "tape" or is_array(self.facts.kind(name))
@@ -169,16 +168,16 @@ class Flow:
 
     def _pairs(self, node: ast.Assign) -> list[tuple[ast.expr, ast.expr]]:
         """Return targets with the values that they are assigned."""
-        target, value = node.targets[0], node.value
-        if len(node.targets) == 1 and isinstance(target, ast.Tuple):
-            if isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts):
-                return list(zip(target.elts, value.elts, strict=True))
-            if isinstance(value, ast.Call) and (found := self._known(value)) is not None:
-                parts = leaves(target)
-                if len(found.results) == len(parts):
-                    given = [ast.Tuple(_taken(value, held), ast.Load()) for held in found.results]
+        match node:
+            case ast.Assign([ast.Tuple(targets)], ast.Tuple(values)):
+                if len(values) == len(targets):
+                    return list(zip(targets, values, strict=True))
+            case ast.Assign([ast.Tuple() as target], ast.Call() as call):
+                found, parts = self._known(call), leaves(target)
+                if found is not None and len(found.results) == len(parts):
+                    given = [ast.Tuple(_taken(call, held), ast.Load()) for held in found.results]
                     return list(zip(parts, given, strict=True))
-        return [(target, value) for target in node.targets]
+        return [(target, node.value) for target in node.targets]
 
     def _assign(self, target: ast.expr, sources: set[str]) -> None:
         for part in leaves(target):
@@ -216,7 +215,7 @@ class Flow:
                 return set().union(*map(self.holders, parts))
             case ast.BinOp() | ast.UnaryOp() | ast.Compare():
                 # of tuples and lists the result holds the parts, of arrays it is a new array
-                found = [n for n in subtree(node) if isinstance(n, (ast.Name, ast.Tuple, ast.List))]
+                found = nodes_in(node, ast.Name, ast.Tuple, ast.List)
                 return set().union(*(self.holders(n) for n in found if not self.is_array(n)))
             case ast.Call():
                 return self._result(node)
@@ -247,9 +246,10 @@ class Flow:
         if (found := self._known(node)) is not None:
             held: set[int] = set().union(*found.results)
             return set().union(*map(self.holders, _taken(node, held)))
-        if isinstance(node.func, ast.Attribute) and module not in ("runtime", "arrays"):
-            is_new = name in NEW_METHODS and self.is_part(node.func.value)
-            return set() if is_new else everything | self.holders(node.func.value)
+        match node.func:
+            case ast.Attribute(owner) if module not in ("runtime", "arrays"):
+                is_new = name in NEW_METHODS and self.is_part(owner)
+                return set() if is_new else everything | self.holders(owner)
         return everything
 
     def _call(self, node: ast.Call) -> None:
@@ -280,7 +280,9 @@ class Flow:
                 return self._is_plain(whole)
             case ast.Name(id=name):
                 return self._is_array(name) or self._is_number(name)
-        return isinstance(node, ast.Constant)
+            case ast.Constant():
+                return True
+        return False
 
 
 def _taken(call: ast.Call, positions: Collection[int]) -> list[ast.expr]:

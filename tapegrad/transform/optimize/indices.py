@@ -13,6 +13,7 @@ from tapegrad.transform.independence.plan import Plan, known_offsets, moved, off
 from tapegrad.transform.independence.sums import assignments
 from tapegrad.transform.ir import name
 from tapegrad.transform.nodes import binary
+from tapegrad.transform.syntax import name_of
 
 
 def assigned_again(body: list[ast.stmt]) -> set[str]:
@@ -100,8 +101,8 @@ class Indices:
         """
         if not self._is_known:
             return None
-        if isinstance(node, ast.Name) and node.id in self._steps:
-            self.assumed.add(self._steps[node.id])
+        if (step := name_of(node)) in self._steps:
+            self.assumed.add(self._steps[step])
             return Position(0)
         return self._sum(node)
 

@@ -24,7 +24,15 @@ from tapegrad.transform.independence.uses import UnprovedError
 from tapegrad.transform.optimize import sizes
 from tapegrad.transform.optimize.elements import Element, Elements, gives_several
 from tapegrad.transform.optimize.indices import assigned_again
-from tapegrad.transform.syntax import array_of, binding, leaves, subtree, text_of
+from tapegrad.transform.syntax import (
+    array_of,
+    binding,
+    has,
+    leaves,
+    name_of,
+    nodes_in,
+    text_of,
+)
 from tapegrad.transform.trees import qualified_call, quoted
 
 FLOAT, SINGLE, INTEGER, BOOLEAN = "float", "float32", "integer", "boolean"
@@ -154,7 +162,7 @@ class Iteration:
                 return ""
         changing = assigned_again(self.body)
         bindings = filter(None, map(binding, self.body))
-        copies = {copy: value.id for copy, value in bindings if isinstance(value, ast.Name)}
+        copies = {copy: source for copy, value in bindings if (source := name_of(value))}
         while name in copies and name not in changing and copies[name] not in changing:
             name = copies[name]
         return "" if name in changing else name
@@ -269,16 +277,16 @@ class Iteration:
         value, kind = self._expression(node.value)
         if self._is_rounded(node.value):
             self._rounded |= set(assigned([node]))
-        if isinstance(node.target, ast.Subscript):
-            element = self.elements.at(node.target)
-            element.last = None
-            name = element.local
-        else:
-            assert isinstance(node.target, ast.Name)
-            name = self.terms.get(node.target.id, node.target.id)
-            if not isinstance(node.op, (ast.Add, ast.Sub, ast.Mult)):
+        match node:
+            case ast.AugAssign(ast.Subscript() as target):
+                element = self.elements.at(target)
+                element.last = None
+                name = element.local
+            case ast.AugAssign(ast.Name(id=number), ast.Add() | ast.Sub() | ast.Mult()):
+                name = self.terms.get(number, number)
+                self._bind(number, _joined(self._kind_of(number), kind))
+            case _:
                 raise UnprovedError(f"of `{text_of(node)}`")
-            self._bind(node.target.id, _joined(self._kind_of(node.target.id), kind))
         self._write(ast.AugAssign(ast.Name(name, ast.Store()), node.op, value))
 
     def _if(self, node: ast.If) -> None:
@@ -296,8 +304,8 @@ class Iteration:
 
     def _is_rounded(self, node: ast.AST) -> bool:
         """Whether an expression depends on a function that the C library rounds in another way."""
-        calls = [part.func for part in subtree(node) if isinstance(part, ast.Call)]
-        return bool(used(node) & self._rounded) or any(map(self._may_round, calls))
+        callees = (call.func for call in nodes_in(node, ast.Call))
+        return bool(used(node) & self._rounded) or any(map(self._may_round, callees))
 
     def _may_round(self, function: ast.expr) -> bool:
         module, _, name = text_of(function).rpartition(".")
@@ -470,10 +478,9 @@ class Iteration:
 
 def _is_plain(node: ast.expr) -> bool:
     """Whether all parts of an expression may be evaluated although some are not used."""
-    calls = [part.func for part in subtree(node) if isinstance(part, ast.Call)]
-    has_elements = any(isinstance(part, ast.Subscript) for part in subtree(node))
     plain = _PLAIN.keys() | _OF_FLOATS
-    return not has_elements and all(text_of(call) in plain for call in calls)
+    is_known = all(text_of(call.func) in plain for call in nodes_in(node, ast.Call))
+    return is_known and not has(node, ast.Subscript)
 
 
 def _joined(*kinds: str) -> str:

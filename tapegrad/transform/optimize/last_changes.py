@@ -29,7 +29,7 @@ from tapegrad.transform.independence.plan import range_of
 from tapegrad.transform.nodes import integer, opposite
 from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.optimize.zeros import is_cotangent, is_pure, names_read, vanishes
-from tapegrad.transform.syntax import blocks_in, callee_of, key_of, text_of
+from tapegrad.transform.syntax import arguments_of, blocks_in, callee_of, key_of, text_of
 from tapegrad.transform.trees import quoted, quoted_block
 
 _ZERO, _ONE = ast.Constant(0.0), ast.Constant(1.0)
@@ -45,21 +45,23 @@ def begin_at_last_changes(function: Function) -> bool:
     facts, fresh, blocked = function.facts, function.fresh, function.blocked
     for body in blocks_in(function.tree.body):
         loops = [node for node in body if isinstance(node, ast.For) and id(node) not in blocked]
-        for guard in [node for node in body if isinstance(node, ast.If)]:
-            reverse = _guarded(guard)
-            if reverse is None:
+        for guard in [*body]:
+            if (guarded := _guarded(guard)) is None:
                 continue
+            bar, reverse = guarded
             for forward in loops:
                 if body.index(forward) < body.index(guard) and _is_reverse(forward, reverse):
-                    found |= _begin_later(body, forward, guard, reverse, facts, fresh)
+                    found |= _begin_later(body, forward, bar, reverse, facts, fresh)
     return found
 
 
-def _guarded(guard: ast.If) -> ast.For | None:
-    """Return the loop that a branch contains, which ends when the cotangent tested is 0."""
+def _guarded(guard: ast.stmt) -> tuple[str, ast.For] | None:
+    """Return a cotangent, and the loop that a branch contains, which ends when that is 0."""
     match guard:
         case ast.If(test, [ast.For(body=[*_, ast.If(body=[ast.Break(), *_])]) as loop], []):
-            return loop if callee_of(test) == MATTERS else None
+            match arguments_of(test, MATTERS):
+                case [ast.Name(id=bar)]:
+                    return bar, loop
     return None
 
 
@@ -68,12 +70,12 @@ def _is_reverse(forward: ast.For, reverse: ast.For) -> bool:
     if text_of(forward.target) != text_of(reverse.target):
         return False
     over, back = forward.iter, reverse.iter
-    if callee_of(over) != "range" or callee_of(back) != "range":
+    given = arguments_of(over, "range")
+    if given is None or callee_of(back) != "range":
         return False
-    assert isinstance(over, ast.Call)
     (start, stop, _), (first, last, down) = range_of(over), range_of(back)
     low = integer(start)
-    if len(over.args) > 2 or low is None or low < 0:
+    if len(given) > 2 or low is None or low < 0:
         return False
     is_last = key_of(first) == key_of(quoted("high - 1", high=stop))
     return is_last and (integer(last), integer(down)) == (low - 1, -1)
@@ -82,15 +84,12 @@ def _is_reverse(forward: ast.For, reverse: ast.For) -> bool:
 def _begin_later(
     body: list[ast.stmt],
     forward: ast.For,
-    guard: ast.If,
+    bar: str,
     reverse: ast.For,
     facts: Facts,
     fresh: Callable[[str], str],
 ) -> bool:
-    assert isinstance(guard.test, ast.Call)
-    (bar,) = guard.test.args
-    assert isinstance(bar, ast.Name)
-    test = _Passing(bar.id, facts).changes(reverse.body[:-1])
+    test = _Passing(bar, facts).changes(reverse.body[:-1])
     place = None if test is None else _place(forward, test)
     if test is None or place is None:
         return False
@@ -150,8 +149,9 @@ def _any(tests: list[ast.expr]) -> ast.expr:
 
 
 def _scaled(factor: ast.expr, by: Any) -> ast.expr:
-    if isinstance(factor, ast.IfExp):
-        return ast.IfExp(factor.test, _scaled(factor.body, by), _scaled(factor.orelse, by))
+    match factor:
+        case ast.IfExp(test, body, orelse):
+            return ast.IfExp(test, _scaled(body, by), _scaled(orelse, by))
     assert isinstance(factor, ast.Constant)
     return ast.Constant(by * factor.value)
 
@@ -226,11 +226,12 @@ class _Passing:
 
     def skip(self, node: ast.If) -> bool:
         """Follow a branch that is skipped if a cotangent is 0."""
-        if not isinstance(node.test, ast.Call) or callee_of(node.test) != MATTERS:
+        given = arguments_of(node.test, MATTERS)
+        if given is None:
             return False
         inside = set(assigned([*node.body, *node.orelse]))
         self.vanishing |= {name for name in inside if is_cotangent(ast.Name(name), self.facts)}
-        return not inside & self.factors.keys() and self.has_to_vanish(node.test.args[0])
+        return not inside & self.factors.keys() and self.has_to_vanish(given[0])
 
     def branch(self, node: ast.If) -> bool:
         """Follow both sides of a branch."""

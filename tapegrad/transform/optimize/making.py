@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any, TypeGuard
 
 from numba.core import types
 
+from tapegrad.transform.facts import SHAPE_ATTRIBUTES
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.nodes import attribute, element_of, tuple_of
-from tapegrad.transform.syntax import text_of
+from tapegrad.transform.syntax import name_of, text_of
 from tapegrad.transform.trees import quoted, quoted_block
 
 MAKERS = frozenset(
@@ -45,7 +46,17 @@ def made(array: str, value: ast.expr, ndim: int, facts: Facts) -> Made | None:
 
 def kind_of(node: ast.expr, facts: Facts) -> Any:
     """Return the type of an expression if it is a name, None for others."""
-    return facts.kind(node.id) if isinstance(node, ast.Name) else None
+    return facts.kind(name_of(node))
+
+
+def uses_of(node: ast.AST, names: Container[str]) -> int:
+    """Return how often a node uses elements of arrays with some names, or may: not the shapes."""
+    match node:
+        case ast.Attribute(_, attribute) if attribute in SHAPE_ATTRIBUTES:
+            return 0
+        case ast.Name(id=name):
+            return int(name in names)
+    return sum(uses_of(child, names) for child in ast.iter_child_nodes(node))
 
 
 def _product(array: str, left: ast.expr, right: ast.expr, facts: Facts) -> Made | None:

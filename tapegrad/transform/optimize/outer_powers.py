@@ -19,13 +19,12 @@ from dataclasses import dataclass
 
 from numba.core import types
 
-from tapegrad.transform.facts import SHAPE_ATTRIBUTES
 from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.nodes import element_of, is_number
 from tapegrad.transform.optimize.function import Function
-from tapegrad.transform.optimize.making import MAKERS, is_plain_array
+from tapegrad.transform.optimize.making import MAKERS, is_plain_array, uses_of
 from tapegrad.transform.syntax import binding, blocks_in, callee_of, key_of, leaves
 from tapegrad.transform.trees import quoted, quoted_block
 
@@ -173,16 +172,7 @@ def _is_new(before: list[ast.stmt], array: str) -> bool:
     """Whether statements make an array and use nothing but its shape: no other shares memory."""
     for node in reversed(before):
         if array in assigned([node]):
-            value = node.value if isinstance(node, ast.Assign) else None
-            return callee_of(value) in MAKERS
-        if _shares(node, array):
+            return isinstance(node, ast.Assign) and callee_of(node.value) in MAKERS
+        if uses_of(node, [array]):
             return False
     return False
-
-
-def _shares(node: ast.AST, array: str) -> bool:
-    """Whether a node reads more of an array than its shape."""
-    if isinstance(node, ast.Attribute) and node.attr in SHAPE_ATTRIBUTES:
-        return False
-    is_read = isinstance(node, ast.Name) and node.id == array
-    return is_read or any(_shares(child, array) for child in ast.iter_child_nodes(node))

@@ -36,7 +36,7 @@ from tapegrad.transform.optimize.zeros import (
     skip_unread,
     skip_unselected,
 )
-from tapegrad.transform.syntax import subtree
+from tapegrad.transform.syntax import nodes_in
 
 Pass = Callable[[Function], bool]
 
@@ -108,7 +108,6 @@ def run_pass(pass_: Pass, function: Function) -> bool:
 
 def _rename(tree: ast.FunctionDef, names: dict[str, str]) -> None:
     """Give a function, and those that it calls, the names of their faster versions."""
-    for node in subtree(tree):
-        if isinstance(node, ast.Name):
-            node.id = names.get(node.id, node.id)
+    for node in nodes_in(tree, ast.Name):
+        node.id = names.get(node.id, node.id)
     tree.name = names[tree.name]

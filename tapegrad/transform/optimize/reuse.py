@@ -38,7 +38,7 @@ from tapegrad.transform.syntax import (
     is_loop,
     leaves,
     may_leave,
-    subtree,
+    nodes_in,
     text_of,
 )
 from tapegrad.transform.trees import Part, quoted, quoted_block
@@ -177,18 +177,17 @@ def _give_back(
     """Let a function make a call when its results are computed, or before it raises an error."""
     if not isinstance(tree.body[-1], ast.Return):
         tree.body.append(ast.Return(None))
-    statements = [node for node in subtree(tree) if isinstance(node, ast.stmt)]
-    for block in [block for node in statements for block in blocks_of(node)]:
+    for block in [block for node in list(nodes_in(tree, ast.stmt)) for block in blocks_of(node)]:
         for end in [node for node in block if isinstance(node, (ast.Raise, ast.Return))]:
             before = quoted_block("call", call=call)
-            if isinstance(end, ast.Return):
-                value = end.value
-                if value is not None and not all(map(_is_plain, leaves(value))):
-                    result = fresh("results")
-                    before[:0] = quoted_block("x = value", x=result, value=value)
-                    end.value = ast.Name(result, ast.Load())
-            elif any(is_array(facts.kind(name)) for name in names_in(end)):
-                continue  # the message is computed from it
+            match end:
+                case ast.Return(value):
+                    if value is not None and not all(map(_is_plain, leaves(value))):
+                        result = fresh("results")
+                        before[:0] = quoted_block("x = value", x=result, value=value)
+                        end.value = ast.Name(result, ast.Load())
+                case _ if any(is_array(facts.kind(name)) for name in names_in(end)):
+                    continue  # the message is computed from it
             place = next(k for k, node in enumerate(block) if node is end)
             block[place:place] = before
 

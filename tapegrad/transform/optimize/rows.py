@@ -17,7 +17,7 @@ from tapegrad.transform.builder import Builder
 from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.independence.plan import known_offsets, moved, offset_of, range_of
 from tapegrad.transform.independence.sums import assignments
-from tapegrad.transform.ir import name as name_of
+from tapegrad.transform.ir import name as as_name
 from tapegrad.transform.nodes import element_of, integer, is_number
 from tapegrad.transform.optimize import sizes
 from tapegrad.transform.optimize.elements import may_raise_error
@@ -31,6 +31,7 @@ from tapegrad.transform.syntax import (
     callee_of,
     key_of,
     leaves,
+    nodes_in,
     subtree,
     text_of,
 )
@@ -153,14 +154,12 @@ def _kept(rows: Rows, tree: ast.FunctionDef, raises: bool) -> Kept:
     values: dict[str, list[ast.expr]] = {}
     for name, value in assignments(loop.body):
         values.setdefault(name, []).append(value)
-    written = {
-        array_of(part)
-        for node in subtree(loop)
-        if isinstance(node, (ast.Assign, ast.AugAssign))
-        for part in subtree(node.targets[0] if isinstance(node, ast.Assign) else node.target)
-    } - {""}
-    nodes = [part for node in loop.body for part in subtree(node)]
-    if any(isinstance(node, ast.Call) and _may_write(node) for node in nodes):
+    written: set[str] = set()
+    for node in subtree(loop):
+        match node:
+            case ast.Assign([target, *_]) | ast.AugAssign(target):
+                written |= set(map(array_of, subtree(target))) - {""}
+    if any(_may_write(call) for node in loop.body for call in nodes_in(node, ast.Call)):
         return {}
     may_raise = any(may_raise_error(node, raises) for node in loop.body)
     place: ast.expr = loop.target
@@ -194,9 +193,10 @@ def _is_new(name: str, array: str, rows: Rows) -> bool:
     if name == array:
         return False
     for node in reversed(rows.block[: rows.loop]):
+        match binding(node):
+            case other, value if other == name:
+                return callee_of(value) in MAKERS
         names = assigned([node])
-        if isinstance(node, ast.Assign) and text_of(node.targets[0]) == name:
-            return callee_of(node.value) in MAKERS
         if name in names or array in names:
             break
     return False
@@ -240,7 +240,7 @@ def _write(rows: Rows, kept: Kept, groups: list[list[str]]) -> None:
     made, copies = Builder(), Builder()
     count, more = 0, 0
     for name in single:
-        made.assign(name_of(name), _row(_place(count, trips, more), name_of(trips)))
+        made.assign(as_name(name), _row(_place(count, trips, more), as_name(trips)))
         count += 1
     for group in shared:
         array, others, low = kept[group[0]]
@@ -251,7 +251,7 @@ def _write(rows: Rows, kept: Kept, groups: list[list[str]]) -> None:
             if not others:  # an error may be raised before the last elements are read
                 size = moved(quoted("x.size", x=array), -low)
                 end = quoted("min(end, size)", end=end, size=size)
-            index = [*others, moved(name_of(target), low)]
+            index = [*others, moved(as_name(target), low)]
             copies.quote(
                 """
 if trips > 0:
@@ -270,7 +270,7 @@ if trips > 0:
         else:
             for name in group:
                 place = _place(count, trips, more + kept[name][2] - low)
-                made.assign(name_of(name), _row(place, name_of(trips)))
+                made.assign(as_name(name), _row(place, as_name(trips)))
         count, more = count + 1, more + reach
     before = rows.block[rows.first - 1]
     if rows.is_forward:
@@ -308,7 +308,7 @@ def _row(place: ast.expr, length: ast.expr) -> ast.expr:
 
 def _place(count: int, trips: str, more: int) -> ast.expr:
     """Return a place on the tape, after some rows."""
-    return _sum([name_of("top"), *_lengths(count, trips, more)])
+    return _sum([as_name("top"), *_lengths(count, trips, more)])
 
 
 def _lengths(count: int, trips: str, more: int) -> list[ast.expr]:
@@ -316,7 +316,7 @@ def _lengths(count: int, trips: str, more: int) -> list[ast.expr]:
     found: list[ast.expr] = []
     if count:
         rows = quoted("count * trips", count=count, trips=trips)
-        found.append(name_of(trips) if count == 1 else rows)
+        found.append(as_name(trips) if count == 1 else rows)
     return [*found, ast.Constant(more)] if more else found
 
 

@@ -24,8 +24,8 @@ from tapegrad.transform.ir import names_in
 from tapegrad.transform.optimize.extents import Extents
 from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.optimize.making import is_plain_array
-from tapegrad.transform.optimize.unread_zeros import Nest, index_of, nest_of
-from tapegrad.transform.syntax import binding, callee_of, subtree, text_of
+from tapegrad.transform.optimize.unread_zeros import Index, Nest, index_of, nest_of
+from tapegrad.transform.syntax import arguments_of, binding, nodes_in, subtree
 
 
 def keep_rows_in_gradients(function: Function) -> bool:
@@ -41,9 +41,8 @@ class _Sharing:
         self.facts = facts
         self.extents = Extents(tree, facts)
         self.uses: dict[str, list[ast.Name]] = {}
-        for node in subtree(tree):
-            if isinstance(node, ast.Name):
-                self.uses.setdefault(node.id, []).append(node)
+        for node in nodes_in(tree, ast.Name):
+            self.uses.setdefault(node.id, []).append(node)
 
     def run(self) -> bool:
         """Run the pass; return whether anything changes."""
@@ -78,11 +77,7 @@ class _Sharing:
 
     def share_with(self, array: str, place: int, later: int, nest: Nest) -> bool:
         """Keep one of the rows that a loop reads before it sets the array."""
-        stores = [
-            at
-            for at, inner in enumerate(nest.body)
-            if isinstance(inner, ast.Assign) and index_of(inner.targets[0], array) == nest.targets
-        ]
+        stores = [k for k, inner in enumerate(nest.body) if _stored(inner, array) == nest.targets]
         for inner in nest.body[: stores[0] if stores else 0]:
             match inner:
                 case ast.Assign(_, ast.Subscript(ast.Name(id=row)) as element) if (
@@ -107,26 +102,24 @@ class _Sharing:
         extents
             The extent of the array.
         """
-        makers = [
-            (at, node)
-            for at, node in enumerate(self.body)
-            if isinstance(node, ast.Assign) and text_of(node.targets[0]) == row
-        ]
+        makers = []
+        for at, node in enumerate(self.body):
+            match binding(node):
+                case name, value if name == row:
+                    makers.append((at, value))
         if len(makers) != 2 or not places[0] < makers[0][0] < makers[1][0] < places[1]:
             return False
-        for _, node in makers:
-            call = node.value
-            if not isinstance(call, ast.Call) or callee_of(call) != "runtime.row":
-                return False
-            if self.extents.known([call.args[2]]) != self.extents.known(extents):
+        for _, value in makers:
+            given = arguments_of(value, "runtime.row")
+            if given is None or self.extents.known([given[2]]) != self.extents.known(extents):
                 return False
         between = self.body[makers[0][0] + 1 : makers[1][0]]
         stored = sum(_stores(node, row) for node in between)
         used = sum(names_in(node).count(row) for node in between)
         if stored != used or len(self.uses[row]) != 3 + used:
             return False
-        for at, node in makers:
-            self.body[at] = ast.copy_location(ast.Pass(), node)
+        for at, _ in makers:
+            self.body[at] = ast.copy_location(ast.Pass(), self.body[at])
         for use in self.uses.pop(row):
             use.id = array
             self.uses.setdefault(array, []).append(use)
@@ -135,7 +128,9 @@ class _Sharing:
 
 def _stores(node: ast.AST, row: str) -> int:
     """Return how often a node sets an element of a row."""
-    return sum(
-        isinstance(part, ast.Assign) and index_of(part.targets[0], row) is not None
-        for part in subtree(node)
-    )
+    return sum(_stored(part, row) is not None for part in subtree(node))
+
+
+def _stored(node: ast.AST, array: str) -> Index | None:
+    """Return the indices of the element of an array that a statement sets, None for others."""
+    return index_of(node.targets[0], array) if isinstance(node, ast.Assign) else None

@@ -6,7 +6,7 @@ import ast
 
 from tapegrad.transform import facts
 from tapegrad.transform.frontend.liveness import assigned
-from tapegrad.transform.syntax import callee_of, paired, subtree
+from tapegrad.transform.syntax import callee_of, nodes_in, paired
 
 _NEW = frozenset(f"np.{name}" for name in facts.MADE)
 # parts of the tape, which is no array of the user
@@ -22,21 +22,17 @@ class Sharing:
         self._origins: dict[str, set[str]] = {
             parameter.arg: {_PARAMETERS} for parameter in function.args.args
         }
-        pairs = []
-        for node in subtree(function):
-            if isinstance(node, ast.Assign):
-                pairs += list(paired(node.targets[0], node.value))
         made: dict[str, list[ast.expr]] = {}
-        for target, value in pairs:
-            if isinstance(target, ast.Name):
-                made.setdefault(target.id, []).append(value)
-            elif callee_of(value) in _KEPT and isinstance(target, ast.Tuple):
-                array, _ = target.elts
-                assert isinstance(array, ast.Name)
-                made.setdefault(array.id, []).append(value)
-            else:
-                for name in assigned([ast.Assign([target], value)]):
-                    made.setdefault(name, []).append(ast.Constant(None))
+        for node in nodes_in(function, ast.Assign):
+            for target, value in paired(node.targets[0], node.value):
+                match target:
+                    case ast.Name(id=name):
+                        made.setdefault(name, []).append(value)
+                    case ast.Tuple([ast.Name(id=array), _]) if callee_of(value) in _KEPT:
+                        made.setdefault(array, []).append(value)
+                    case _:
+                        for name in assigned([ast.Assign([target], value)]):
+                            made.setdefault(name, []).append(ast.Constant(None))
         self._rows = {name for name, values in made.items() if callee_of(values[0]) in _PARTS}
         for name in made:  # so far
             self._origins.setdefault(name, set())

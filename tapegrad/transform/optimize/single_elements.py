@@ -27,7 +27,16 @@ from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.optimize.making import is_plain_array
 from tapegrad.transform.optimize.unread_zeros import extent_of
 from tapegrad.transform.optimize.zeros import EXTREMES, is_pure, matters, names_read, vanishes
-from tapegrad.transform.syntax import binding, blocks_of, callee_of, key_of, subtree, text_of
+from tapegrad.transform.syntax import (
+    binding,
+    blocks_of,
+    callee_of,
+    has,
+    key_of,
+    nodes_in,
+    subtree,
+    text_of,
+)
 from tapegrad.transform.trees import quoted, quoted_block
 
 _JUMPS = (ast.Break, ast.Continue, ast.Return, ast.Raise)
@@ -109,7 +118,7 @@ def _pairs(body: list[ast.stmt]) -> Iterator[_Pair]:
             continue
         array, index = found
         for later in body[place + 1 :]:
-            if index in assigned([later]) or any(isinstance(n, _JUMPS) for n in subtree(later)):
+            if index in assigned([later]) or has(later, *_JUMPS):
                 break
             if names_read(later)[array]:
                 if isinstance(later, ast.For):
@@ -152,12 +161,7 @@ class _Iteration:
         self.element = quoted("x[k]", x=array, k=loop.target)
         self.leaves_zero = False
         self.vanishing: set[str] = set()
-        self.results = {
-            name
-            for part in subtree(loop)
-            if isinstance(part, ast.Assign)
-            for name in assigned([part])
-        }
+        self.results = set(assigned(nodes_in(loop, ast.Assign)))
         is_fixed = text_of(loop.target) not in assigned(loop.body)
         self.needs_element = is_fixed and all(map(self.statement, loop.body))
 
@@ -178,7 +182,9 @@ class _Iteration:
                 if key_of(value) == key_of(ast.Constant(0.0)):
                     self.leaves_zero = True
                     return True
-        return isinstance(node, ast.Pass)
+            case ast.Pass():
+                return True
+        return False
 
     def is_element(self, node: ast.expr) -> bool:
         """Whether an expression is the element."""
@@ -189,13 +195,8 @@ class _Iteration:
         parts: list[ast.expr | str] = [self.element, *self.vanishing]
         tests = [key_of(matters(part)) for part in parts]
         uses = names_read(ast.Module(node.body, []))[self.array]
-        elements = [
-            part
-            for part in subtree(ast.Module(node.body, []))
-            if isinstance(part, ast.Subscript)
-            and isinstance(part.ctx, ast.Load)
-            and self.is_element(part)
-        ]
+        parts_inside = nodes_in(ast.Module(node.body, []), ast.Subscript)
+        elements = [p for p in parts_inside if isinstance(p.ctx, ast.Load) and self.is_element(p)]
         return key_of(node.test) in tests and not node.orelse and len(elements) == uses
 
 

@@ -17,7 +17,15 @@ from tapegrad.transform.nodes import tuple_of
 from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.optimize.making import is_plain_array, made
 from tapegrad.transform.printer import is_parallel
-from tapegrad.transform.syntax import blocks_in, blocks_of, callee_of, subtree, text_of
+from tapegrad.transform.syntax import (
+    blocks_in,
+    blocks_of,
+    callee_of,
+    name_of,
+    nodes_in,
+    subtree,
+    text_of,
+)
 from tapegrad.transform.trees import complete, quoted_block
 
 MOST_ELEMENTS = 16
@@ -29,8 +37,8 @@ Place = tuple[list[ast.stmt], ast.Assign]  # a statement, and its block
 def write_extents(function: Function) -> bool:
     """Write constant extents as numbers where arrays are made, and in ranges."""
     numbers = _Numbers(function.facts)
-    for node in subtree(function.tree):
-        if isinstance(node, ast.Call) and callee_of(node) in _SIZED:
+    for node in nodes_in(function.tree, ast.Call):
+        if callee_of(node) in _SIZED:
             node.args = [numbers.visit(argument) for argument in node.args]
     return numbers.found
 
@@ -82,7 +90,7 @@ class _Stack:
         """Note the names that a statement assigns."""
         match node:
             case ast.Assign([ast.Name(id=name), *_], value) if self.is_small(name):
-                if isinstance(value, ast.Name) and self.is_small(value.id):
+                if self.is_small(name_of(value)):
                     self.renamed.setdefault(name, []).append((block, node))
                 elif self.elements(node) is not None:
                     self.made.setdefault(name, []).append((block, node))

@@ -40,6 +40,8 @@ from tapegrad.transform.syntax import (
     callee_of,
     is_loop,
     leaves,
+    name_of,
+    nodes_in,
     subtree,
     text_of,
 )
@@ -116,16 +118,14 @@ class _Search:
         """Whether each iteration has an element of its own, in the reverse loop the same one."""
         targets = []
         for loops in self.around:
-            if not all(isinstance(loop, ast.For) for loop in loops):
-                return False
             names = [text_of(loop.target) for loop in loops if isinstance(loop, ast.For)]
             times = times_assigned(loops[:1])
-            if any(times[name] != 1 for name in names):
+            if len(names) < len(loops) or any(times[name] != 1 for name in names):
                 return False
             targets.append(names)
         parts = leaves(element.slice)
-        own = {part.id for part in parts if isinstance(part, ast.Name)}
-        others = [integer(part) for part in parts if not isinstance(part, ast.Name)]
+        own = set(map(name_of, parts)) - {""}
+        others = [integer(part) for part in parts if not name_of(part)]
         if targets[0] != targets[1] or set(targets[0]) != own:
             return False
         return all(number is not None and number >= 0 for number in others)
@@ -189,9 +189,9 @@ def _only_read(call: ast.Call) -> Iterator[ast.expr]:
 
 def _read(backward: Rows, stored: dict[str, ast.Subscript]) -> None:
     """Let a reverse loop read values from arrays."""
-    for node in subtree(backward.statement):
-        if isinstance(node, ast.Subscript) and text_of(node.value) in stored:
-            made = complete(stored[text_of(node.value)])
+    for node in nodes_in(backward.statement, ast.Subscript):
+        if (value := text_of(node.value)) in stored:
+            made = complete(stored[value])
             node.value, node.slice = made.value, made.slice
 
 

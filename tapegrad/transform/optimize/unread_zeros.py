@@ -18,9 +18,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from tapegrad.transform.facts import SHAPE_ATTRIBUTES
 from tapegrad.transform.frontend.liveness import assigned, live, used
 from tapegrad.transform.frontend.source import MATTERS
 from tapegrad.transform.independence.plan import offset_of
@@ -29,6 +28,7 @@ from tapegrad.transform.kinds import is_array
 from tapegrad.transform.nodes import element_of, integer, is_number
 from tapegrad.transform.optimize.extents import Extents
 from tapegrad.transform.optimize.function import Function
+from tapegrad.transform.optimize.making import uses_of
 from tapegrad.transform.syntax import (
     binding,
     blocks_of,
@@ -37,7 +37,7 @@ from tapegrad.transform.syntax import (
     key_of,
     leaves,
     may_leave,
-    subtree,
+    nodes_in,
     text_of,
 )
 from tapegrad.transform.trees import qualified, quoted_block
@@ -82,10 +82,7 @@ class _Site:
 
     def uses(self, node: ast.AST) -> int:
         """Return how often a node uses elements of the array, or may."""
-        if isinstance(node, ast.Attribute) and node.attr in SHAPE_ATTRIBUTES:
-            return 0
-        own = isinstance(node, ast.Name) and node.id in self.names
-        return own + sum(map(self.uses, ast.iter_child_nodes(node)))
+        return uses_of(node, self.names)
 
 
 @dataclass
@@ -105,10 +102,11 @@ class Nest:
             return 0
         *others, last = self.targets
         for node in self.body:
-            if isinstance(node, ast.Assign) and key_of(node.targets[0]) == index[-1]:
-                if list(index[:-1]) == others:
-                    distance = offset_of(node.value, {last: 0})
-                    return distance if distance in (1, 2) else None
+            match node:
+                case ast.Assign([target, *_], value) if key_of(target) == index[-1]:
+                    if list(index[:-1]) == others:
+                        distance = offset_of(value, {last: 0})
+                        return distance if distance in (1, 2) else None
         return None
 
 
@@ -188,7 +186,7 @@ class _Removal:
         nest, test = nest_of(node), None
         if nest is None:
             nest, test, outer = guarded_nest_of(node)
-        if nest is None or replace(site, names=names).uses(node) > 1:
+        if nest is None or uses_of(node, names) > 1:
             return False
         own, whole = self.extents.known(nest.extents), self.extents.known(site.shape)
         is_whole = own == whole
@@ -230,7 +228,7 @@ class _Removal:
                 continue
             if names & {*assigned([node])}:
                 break
-            if replace(site, names=names).uses(node):
+            if uses_of(node, names):
                 if not self.is_view(node):
                     return place, names
                 names |= {*assigned([node])}
@@ -263,9 +261,7 @@ class _Removal:
         zero = _zero(nest.body[uses[-1]], site.array) if uses else None
         if zero is None:
             return False
-        elements = [
-            index_of(part, site.array) for part in subtree(node) if isinstance(part, ast.Subscript)
-        ]
+        elements = [index_of(part, site.array) for part in nodes_in(node, ast.Subscript)]
         first = nest.first(zero)
         if first is None or elements.count(zero) != site.uses(node):
             return False
@@ -287,21 +283,19 @@ def guarded_nest_of(node: ast.stmt) -> tuple[Nest | None, ast.If | None, list[st
     Also return the statement with this test, and the targets of the loops around it.
     """
     targets, extents, body = _loops([node])
-    last = body[-1]
-    if not isinstance(last, ast.If) or callee_of(last.test) != MATTERS:
-        return None, None, []
-    if not all(map(_clears, last.orelse)) or any(map(blocks_of, body[:-1])):
-        return None, None, []
-    inner_targets, inner_extents, inner = _loops(last.body)
-    own = [*body[:-1], *inner]
-    nest = _nest([*targets, *inner_targets], [*extents, *inner_extents], inner, own)
-    return (nest, last, targets) if inner_targets else (None, None, [])
+    match body:
+        case [*others, ast.If(test, then, orelse) as last] if callee_of(test) == MATTERS:
+            inner_targets, inner_extents, inner = _loops(then)
+            if inner_targets and all(map(_clears, orelse)) and not any(map(blocks_of, others)):
+                own = [*others, *inner]
+                nest = _nest([*targets, *inner_targets], [*extents, *inner_extents], inner, own)
+                return nest, last, targets
+    return None, None, []
 
 
 def _clears(node: ast.stmt) -> bool:
     """Whether a statement sets all elements of an array to 0."""
-    call = node.value if isinstance(node, ast.Expr) else None
-    return callee_of(call) == "runtime.clear"
+    return isinstance(node, ast.Expr) and callee_of(node.value) == "runtime.clear"
 
 
 def _loops(body: list[ast.stmt]) -> tuple[list[str], list[ast.expr], list[ast.stmt]]:
@@ -351,19 +345,20 @@ def extent_of(node: ast.expr) -> ast.expr | None:
 
 def index_of(node: ast.expr, array: str) -> Index | None:
     """Return the indices of an element of an array, None for other expressions."""
-    if not isinstance(node, ast.Subscript) or text_of(node.value) != array:
-        return None
-    parts = leaves(node.slice)
-    if any(isinstance(part, ast.Slice) for part in parts):
-        return None
-    return tuple(map(key_of, parts))
+    match node:
+        case ast.Subscript(base, index) if text_of(base) == array:
+            parts = leaves(index)
+            is_part = any(isinstance(part, ast.Slice) for part in parts)
+            return None if is_part else tuple(map(key_of, parts))
+    return None
 
 
 def _zero(node: ast.stmt, array: str) -> Index | None:
     """Return the indices of the element that a statement sets to 0, None for others."""
-    if not isinstance(node, ast.Assign) or key_of(node.value) != (float, 0.0):
-        return None
-    return index_of(node.targets[0], array)
+    match node:
+        case ast.Assign([target, *_], value) if key_of(value) == (float, 0.0):
+            return index_of(target, array)
+    return None
 
 
 def _is_constant(index: Index) -> bool:

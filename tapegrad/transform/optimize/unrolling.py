@@ -11,7 +11,7 @@ from tapegrad.transform.frontend.liveness import assigned, live_after, used
 from tapegrad.transform.independence.sums import needed
 from tapegrad.transform.nodes import integer
 from tapegrad.transform.optimize.function import Function
-from tapegrad.transform.syntax import callee_of, is_loop, subtree
+from tapegrad.transform.syntax import arguments_of, has, is_loop, nodes_in, subtree
 from tapegrad.transform.trees import complete
 
 MOST_TRIPS = 4
@@ -26,12 +26,11 @@ def unroll(function: Function) -> bool:
     tree, facts = function.tree, function.facts
     renamed: dict[str, str] = {}  # the new names, with their origins
     found = False
-    for node in subtree(tree):
-        if isinstance(node, ast.For):
-            inner = [*filter(is_loop, subtree(node))]
-            if len(inner) > 1 and all(map(_is_short, inner[1:])):
-                _unroll(node, tree, function.fresh, renamed)
-                found = True
+    for node in nodes_in(tree, ast.For):
+        inner = [*filter(is_loop, subtree(node))]
+        if len(inner) > 1 and all(map(_is_short, inner[1:])):
+            _unroll(node, tree, function.fresh, renamed)
+            found = True
     more = {name: facts.kind(origin) for name, origin in renamed.items()}
     function.facts = replace(facts, kinds={**facts.kinds, **more})
     return found
@@ -40,7 +39,7 @@ def unroll(function: Function) -> bool:
 def _is_short(node: ast.stmt) -> bool:
     if not isinstance(node, ast.For) or not isinstance(node.target, ast.Name):
         return False
-    if any(isinstance(part, (ast.Break, ast.Continue)) for part in subtree(node)):
+    if has(node, ast.Break, ast.Continue):
         return False
     trips = _trips(node)
     if trips is None or len(trips) > MOST_TRIPS or len(node.body) > MOST_STATEMENTS:
@@ -57,11 +56,9 @@ def _is_short(node: ast.stmt) -> bool:
 
 def _trips(node: ast.For) -> range | None:
     """Return the constant range of a loop, None if it has none."""
-    call = node.iter
-    if not isinstance(call, ast.Call) or callee_of(call) != "range":
-        return None
-    bounds = [value for argument in call.args if (value := integer(argument)) is not None]
-    return range(*bounds) if len(bounds) == len(call.args) else None
+    given = arguments_of(node.iter, "range")
+    bounds = [value for part in given or () if (value := integer(part)) is not None]
+    return None if given is None or len(bounds) < len(given) else range(*bounds)
 
 
 def _unroll(

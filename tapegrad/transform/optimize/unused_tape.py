@@ -16,10 +16,11 @@ from tapegrad.transform.syntax import blocks_in, callee_of, subtree, text_of
 def drop_unused_tape(function: Function) -> bool:
     """Remove a tape that holds no values from a function; return whether it has one."""
     tree = function.tree
-    taken = [node for node in tree.body if _is_call(node, "runtime.take_tape")]
-    if len(taken) != 1 or not isinstance(taken[0], ast.Assign):
-        return False
-    tape = text_of(taken[0].targets[0])
+    match [node for node in tree.body if _is_call(node, "runtime.take_tape")]:
+        case [ast.Assign([target, *_])]:
+            tape = text_of(target)
+        case _:
+            return False
     removed = [node for node in subtree(tree) if _is_care(node)]
     if names_in(tree).count(tape) != sum(names_in(node).count(tape) for node in removed):
         return False
@@ -38,5 +39,4 @@ def _is_care(node: ast.AST) -> bool:
 
 
 def _is_call(node: ast.AST, function: str) -> bool:
-    call = node.value if isinstance(node, (ast.Assign, ast.Expr)) else None
-    return callee_of(call) == function
+    return isinstance(node, (ast.Assign, ast.Expr)) and callee_of(node.value) == function

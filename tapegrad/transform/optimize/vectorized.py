@@ -11,10 +11,10 @@ from numba.core import types
 
 from tapegrad.transform import vector_math
 from tapegrad.transform.generated import Generated
-from tapegrad.transform.ir import name as name_of
+from tapegrad.transform.ir import name as as_name
 from tapegrad.transform.nodes import attribute
 from tapegrad.transform.optimize.iteration import RUNTIME
-from tapegrad.transform.syntax import leaves, subtree, text_of
+from tapegrad.transform.syntax import has, leaves, name_of, nodes_in, text_of
 
 _MODULES = ("np", "math", "scalar_ops")
 
@@ -60,12 +60,11 @@ class VectorizedHelpers:
         tree = copy.deepcopy(function.tree)
         if not _computes_numbers(function):
             return ""
-        for node in subtree(tree):
-            if isinstance(node, ast.Call):
-                found = self._callee(node)
-                if found is None:
-                    return ""
-                node.func = found
+        for node in nodes_in(tree, ast.Call):
+            found = self._callee(node)
+            if found is None:
+                return ""
+            node.func = found
         tree.name = self._fresh(f"{function.name}_vectorized")
         self.functions.append(replace(function, tree=tree, options={"forceinline": True}))
         return tree.name
@@ -79,9 +78,9 @@ class VectorizedHelpers:
         if module in _MODULES:
             count = vector_math.ARGUMENTS.get(name)
             is_known = count == len(node.args) and name not in ("pow", *vector_math.SINES)
-            return attribute(name_of("vector_math"), name) if is_known else None
+            return attribute(as_name("vector_math"), name) if is_known else None
         found = "" if module else self.name_of(name)
-        return name_of(found) if found else None
+        return as_name(found) if found else None
 
 
 def _computes_numbers(function: Generated) -> bool:
@@ -92,15 +91,12 @@ def _computes_numbers(function: Generated) -> bool:
     refused: tuple[type[ast.AST], ...] = (ast.For, ast.While, ast.Raise, ast.Subscript)
     if options.get("error_model") != "numpy":
         refused += (ast.Div, ast.FloorDiv, ast.Mod)
-    if any(isinstance(node, refused) for node in subtree(tree)):
+    if has(tree, *refused):
         return False
-    last = tree.body[-1]
-    if not isinstance(last, ast.Return) or last.value is None:
-        return False
-    names = [parameter.arg for parameter in tree.args.args]
-    results = leaves(last.value)
-    names += [result.id for result in results if isinstance(result, ast.Name)]
-    kinds = [function.facts.kind(name) for name in names]
-    return len(names) == len(tree.args.args) + len(results) and all(
-        kind is not None and types.unliteral(kind) == types.float64 for kind in kinds
-    )
+    match tree.body[-1]:
+        case ast.Return(ast.expr() as value):
+            results = map(name_of, leaves(value))
+        case _:
+            return False
+    kinds = map(function.facts.kind, [*(parameter.arg for parameter in tree.args.args), *results])
+    return all(kind is not None and types.unliteral(kind) == types.float64 for kind in kinds)

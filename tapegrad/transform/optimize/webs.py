@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 from tapegrad.transform.optimize.function import Function
-from tapegrad.transform.syntax import binding, blocks_of, is_loop, subtree
+from tapegrad.transform.syntax import binding, blocks_of, has, nodes_in, subtree
 
 Seen = dict[str, frozenset[int]]  # the numbers of the assignments that a use of a name may see
 
@@ -29,8 +29,7 @@ def split_names(function: Function) -> bool:
     Return whether that was possible: functions with statements of other kinds are left alone.
     """
     tree = function.tree
-    inner = [node for node in subtree(tree) if node is not tree]
-    if any(isinstance(node, (*_LEFT_ALONE, ast.FunctionDef)) for node in inner):
+    if has(tree, *_LEFT_ALONE) or len(list(nodes_in(tree, ast.FunctionDef))) > 1:
         return False
     _Assignments(function.facts.is_number).visit(tree)
     _Webs(tree).rename(function.fresh)
@@ -136,9 +135,7 @@ def _own_parts(node: ast.stmt) -> Iterator[ast.AST]:
 
 def _targets(node: ast.AST) -> Iterator[ast.Name]:
     """Yield the names in a node that are assigned."""
-    for part in subtree(node):
-        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
-            yield part
+    return (part for part in nodes_in(node, ast.Name) if isinstance(part.ctx, ast.Store))
 
 
 class _Webs:
@@ -189,31 +186,33 @@ class _Webs:
 
     def _block(self, body: list[ast.stmt]) -> None:
         for node in body:
-            if isinstance(node, ast.If):
-                self._read(node.test)
+            self._statement(node)
+
+    def _statement(self, node: ast.stmt) -> None:
+        match node:
+            case ast.If(test, then, orelse):
+                self._read(test)
                 before = self.seen
                 self.seen = {}
-                for block in [node.body, node.orelse]:
+                for block in [then, orelse]:
                     after, self.seen = self.seen, {**before}
                     self._block(block)
                     self._may_be(after)
-            elif is_loop(node):
-                if isinstance(node, ast.For):
-                    self._read(node.iter)
+            case ast.For(target, over):
+                self._read(over)
                 self._may_be(self._assigned_in(node))  # by iterations before
                 before = {**self.seen}
-                if isinstance(node, ast.For):
-                    self._assign(node.target)
-                else:
-                    self._read(node.test)
+                self._assign(target)
                 for block in blocks_of(node):
                     self._block(block)
                 self._may_be(before)
-            else:
-                self._simple(node)
-
-    def _simple(self, node: ast.stmt) -> None:
-        match node:
+            case ast.While(test):
+                self._may_be(self._assigned_in(node))
+                before = {**self.seen}
+                self._read(test)
+                for block in blocks_of(node):
+                    self._block(block)
+                self._may_be(before)
             case ast.AugAssign(ast.Name(id=name) as target, _, value):
                 self._read(value)
                 self._joined([self._number(target, name), *self.seen.get(name, ())])
@@ -223,10 +222,9 @@ class _Webs:
                 self._assign(node)
 
     def _read(self, node: ast.AST) -> None:
-        for part in subtree(node):
-            if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
-                if part.id in self.seen:
-                    self._place(part, self._joined(self.seen[part.id]))
+        for part in nodes_in(node, ast.Name):
+            if isinstance(part.ctx, ast.Load) and part.id in self.seen:
+                self._place(part, self._joined(self.seen[part.id]))
 
     def _assign(self, node: ast.AST) -> None:
         for part in _targets(node):

@@ -29,6 +29,7 @@ from tapegrad.transform.syntax import (
     blocks_of,
     callee_of,
     is_loop,
+    nodes_in,
     subtree,
     text_of,
 )
@@ -60,8 +61,9 @@ class _Selections(ast.NodeTransformer):
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         self.generic_visit(node)
-        if isinstance(node.op, ast.Mult):
-            return self.selection(node.left, node.right) or node
+        match node:
+            case ast.BinOp(left, ast.Mult(), right):
+                return self.selection(left, right) or node
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
@@ -196,7 +198,7 @@ def _depends_on_element(loop: ast.For, gathered: set[str], facts: Facts) -> ast.
 
 def is_pure(node: ast.expr) -> bool:
     """Whether an expression does nothing but compute a value."""
-    calls = [text_of(part.func) for part in subtree(node) if isinstance(part, ast.Call)]
+    calls = [text_of(call.func) for call in nodes_in(node, ast.Call)]
     return all(call.split(".")[0] in ("math", "np", "runtime", "scalar_ops") for call in calls)
 
 

@@ -18,7 +18,7 @@ from tapegrad.transform.independence.uses import (
 from tapegrad.transform.ir import names_in
 from tapegrad.transform.parallel.loop_code import LoopCode
 from tapegrad.transform.printer import is_parallel
-from tapegrad.transform.syntax import blocks_of, subtree
+from tapegrad.transform.syntax import blocks_of, nodes_in, subtree
 
 # of numba's own parallelism, only `prange`
 OPTIONS = {
@@ -141,9 +141,8 @@ class Module:
         """Write the parallel version of a function."""
         calls = {id(plan.loop): self._write_loop(function, plan) for plan in plans}
         tree = copy_with(function.tree, calls)
-        for node in subtree(tree):
-            if isinstance(node, ast.Name):
-                node.id = self.made.names.get(node.id, node.id)
+        for node in nodes_in(tree, ast.Name):
+            node.id = self.made.names.get(node.id, node.id)
         tree.name = self.made.names[function.name]
         self._add(tree, function, {})
 
@@ -168,10 +167,8 @@ class Module:
             return ""
         if index_of(plan.loop) in function.fused:
             return "own"
-        pushes = any(
-            isinstance(node, ast.Assign) and any("tape" in names_in(t) for t in node.targets)
-            for node in subtree(plan.loop)
-        )
+        assignments = nodes_in(plan.loop, ast.Assign)
+        pushes = any("tape" in names_in(t) for node in assignments for t in node.targets)
         return "pushes" if pushes else "pops"
 
 

@@ -24,7 +24,7 @@ from tapegrad.transform.kinds import is_complex, is_real
 from tapegrad.transform.nodes import call_of
 from tapegrad.transform.rules.generators import ForwardCode, Generator, Lowerer, ReverseCode
 from tapegrad.transform.rules.partials import partial
-from tapegrad.transform.syntax import subtree
+from tapegrad.transform.syntax import name_of, nodes_in
 
 Atoms = list[ast.expr]
 
@@ -247,7 +247,7 @@ class Elementary(Rule):
     def real(self, operand: ast.expr) -> ast.expr:
         """Return an operand for a formula of reals; integers are converted, because they wrap."""
         found = self.read(operand)
-        kind: Any = self.types.get(operand.id) if isinstance(operand, ast.Name) else None
+        kind: Any = self.types.get(name_of(operand))
         whole = isinstance(kind, types.Array)
         if Fact.ARITHMETIC in self.op.facts or self.op.name == "power":
             return found  # their partials compute nothing from one operand alone
@@ -259,8 +259,7 @@ class Elementary(Rule):
 
     def may_be_complex(self, expr: ast.expr) -> bool:
         """Whether an expression of operands and the result may be complex."""
-        nodes = list(subtree(expr))
-        if any(isinstance(n, ast.Constant) and isinstance(n.value, complex) for n in nodes):
+        if any(isinstance(node.value, complex) for node in nodes_in(expr, ast.Constant)):
             return True
         kinds = {n: self.types.get(n) for n in names_in(expr)}
         # the types of copies are not known here
@@ -272,12 +271,12 @@ class Elementary(Rule):
     def terms(self, gen: Generator, let: Let) -> Any:
         """Yield every active operand with its partial."""
         for position, operand in enumerate(self.operands):
-            if isinstance(operand, ast.Name) and gen.is_active(operand.id):
+            if gen.is_active(read := name_of(operand)):
                 if self.op.arguments[position] in self.op.rules:
                     factor = self.partial(position, let.target)
                     if position == 1 and self.may_settle(gen, let.target):
                         factor = call_of("runtime.settled", factor, self.read(operand))
-                    yield position, operand.id, factor
+                    yield position, read, factor
 
     def may_settle(self, gen: Generator, target: str) -> bool:
         """Whether functions that are constant at infinity are applied to a quotient."""
