@@ -21,7 +21,7 @@ from tapegrad.transform.ir import names_in
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.printer import PARALLEL
 from tapegrad.transform.rules.array_specs import FUNCTIONS
-from tapegrad.transform.rules.effects import EFFECTS, Effect
+from tapegrad.transform.rules.effects import EFFECTS, OF_RUNTIME, Effect
 from tapegrad.transform.syntax import PURE, array_of, leaves, text_of
 
 READ, ADD, STORE = "read", "add", "store"
@@ -40,10 +40,41 @@ def reading() -> frozenset[str]:
     return of_shapes.union(FUNCTIONS.keys() - VIEWS, others)
 
 
+def inputs_of(call: ast.Call) -> int | None:
+    """Return how many arguments, which come first, a call of a function of NumPy only reads.
+
+    Returns
+    -------
+    int or None
+        None if what the function does is not known, or it gets an output by name.
+    """
+    module, _, name = text_of(call.func).rpartition(".")
+    function = getattr(np, name, None)
+    if module != "np" or any(keyword.arg == "out" for keyword in call.keywords):
+        return None
+    if (count := facts.output(name)) is not None:
+        return count
+    if isinstance(function, np.ufunc):
+        return function.nin
+    is_known = name in facts.FUNCTIONS or name in reading() or isinstance(function, type)
+    return len(call.args) if is_known else None
+
+
+def changes_nothing(call: ast.Call) -> bool:
+    """Whether it is known that a call changes no array, and nothing else but the tape."""
+    module, _, name = text_of(call.func).rpartition(".")
+    if module == "np":
+        inputs = inputs_of(call)
+        return inputs is not None and len(call.args) <= inputs
+    if module == "runtime":
+        return name not in OF_RUNTIME
+    return name in PURE if not module else module in ("math", "cmath", "np.linalg", "scalar_ops")
+
+
 def effect_of(function: str) -> Effect | None:
     """Return what a function does that generated code calls by a text, None if it is no rule's."""
     module, _, name = function.rpartition(".")
-    return EFFECTS.get(name) if module == "arrays" else None
+    return {"arrays": EFFECTS, "runtime": OF_RUNTIME}.get(module, {}).get(name)
 
 
 @dataclass(frozen=True)
@@ -232,14 +263,7 @@ class Uses:
         if module in ("np", "math", "cmath", "operator", "np.linalg"):
             if any(k.arg == "out" for k in node.keywords):
                 raise UnprovedError(f"of `{text_of(node)}`")
-            function = getattr(np, name, None)
-            is_ufunc = isinstance(function, np.ufunc) and len(node.args) <= function.nin
-            count = facts.output(name)
-            reads = name in reading() and (count is None or len(node.args) <= count)
-            reads |= is_ufunc or module in ("math", "cmath")
-            reads |= name in VIEWS or all(map(self._is_number, arguments))
-            reads |= module == "np.linalg" or (name in ("dot", "vdot") and len(arguments) == 2)
-            if reads:
+            if changes_nothing(node) or all(map(self._is_number, arguments)):
                 effects = [READ] * len(arguments)
         elif (declared := effect_of(text)) is not None:
             kinds = {declared.adds_to: ADD, declared.assigns: STORE}

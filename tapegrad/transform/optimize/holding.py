@@ -7,12 +7,9 @@ import functools
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
-import numpy as np
-
-from tapegrad.transform import facts
 from tapegrad.transform.facts import NEW_METHODS, SHAPE_ATTRIBUTES
 from tapegrad.transform.generated import Facts
-from tapegrad.transform.independence.uses import TAPE, VIEWS, reading
+from tapegrad.transform.independence.uses import TAPE, VIEWS, changes_nothing
 from tapegrad.transform.ir import names_in
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.syntax import PURE, leaves, name_of, nodes_in, subtree, text_of
@@ -234,13 +231,7 @@ class Flow:
         everything: set[str] = set().union(*map(self.holders, arguments))
         module, _, name = text_of(node.func).rpartition(".")
         if module in ("np", "math", "np.linalg"):
-            function = getattr(np, name, None)
-            is_new = module != "np" or name in reading() - VIEWS or isinstance(function, np.ufunc)
-            inputs = facts.output(name)
-            if inputs is None:
-                inputs = getattr(function, "nin", len(arguments))
-            writes = any(keyword.arg == "out" for keyword in node.keywords)
-            return set() if is_new and not writes and len(node.args) <= inputs else everything
+            return set() if changes_nothing(node) and name not in VIEWS else everything
         if not module and name in PURE:
             return set()
         if (found := self._known(node)) is not None:

@@ -12,7 +12,7 @@ from tapegrad.transform.facts import SHAPE_ATTRIBUTES
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.nodes import attribute, element_of, tuple_of
-from tapegrad.transform.syntax import name_of, text_of
+from tapegrad.transform.syntax import array_of, name_of, nodes_in, subtree, text_of
 from tapegrad.transform.trees import quoted, quoted_block
 
 MAKERS = frozenset(
@@ -47,6 +47,18 @@ def made(array: str, value: ast.expr, ndim: int, facts: Facts) -> Made | None:
 def kind_of(node: ast.expr, facts: Facts) -> Any:
     """Return the type of an expression if it is a name, None for others."""
     return facts.kind(name_of(node))
+
+
+def stored_by(node: ast.AST, facts: Facts) -> set[str]:
+    """Return the arrays that assignments in a statement store elements in, by their names there."""
+    found = set()
+    for part in nodes_in(node, ast.Assign, ast.AugAssign):
+        match part:
+            case ast.AugAssign(ast.Name(id=name)) if not facts.is_number(name):
+                found.add(name)
+            case ast.Assign([target, *_]) | ast.AugAssign(target):
+                found.update(map(array_of, subtree(target)))
+    return found - {""}
 
 
 def uses_of(node: ast.AST, names: Container[str]) -> int:

@@ -15,24 +15,24 @@ from dataclasses import dataclass
 
 from tapegrad.transform.builder import Builder
 from tapegrad.transform.frontend.liveness import assigned, used
+from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.plan import known_offsets, moved, offset_of, range_of
 from tapegrad.transform.independence.sums import assignments
+from tapegrad.transform.independence.uses import changes_nothing
 from tapegrad.transform.ir import name as as_name
 from tapegrad.transform.nodes import element_of, integer, is_number
 from tapegrad.transform.optimize import sizes
 from tapegrad.transform.optimize.elements import may_raise_error
 from tapegrad.transform.optimize.function import Function
-from tapegrad.transform.optimize.making import MAKERS
+from tapegrad.transform.optimize.making import MAKERS, stored_by
 from tapegrad.transform.optimize.sharing import Sharing
 from tapegrad.transform.syntax import (
-    array_of,
     binding,
     blocks_of,
     callee_of,
     key_of,
     leaves,
     nodes_in,
-    subtree,
     text_of,
 )
 from tapegrad.transform.trees import quoted
@@ -94,7 +94,7 @@ def share_rows(function: Function) -> bool:
             continue
         filling, rows = forward[0]
         if filling is function:
-            kept = _kept(rows, function.tree, raises=raises)
+            kept = _kept(rows, function.tree, function.facts, raises=raises)
             groups = _groups(kept)
             if any(len(group) > 1 for group in groups):
                 shared += [(other, rows, kept, groups) for other, rows in pair]
@@ -143,7 +143,7 @@ def _target(loop: ast.For) -> str:
     return text_of(loop.target)
 
 
-def _kept(rows: Rows, tree: ast.FunctionDef, raises: bool) -> Kept:
+def _kept(rows: Rows, tree: ast.FunctionDef, facts: Facts, raises: bool) -> Kept:
     """Return the rows that keep elements of arrays which the loop does not write."""
     loop, sharing = rows.statement, Sharing(tree)
     start, _, step = range_of(loop.iter)
@@ -154,12 +154,9 @@ def _kept(rows: Rows, tree: ast.FunctionDef, raises: bool) -> Kept:
     values: dict[str, list[ast.expr]] = {}
     for name, value in assignments(loop.body):
         values.setdefault(name, []).append(value)
-    written: set[str] = set()
-    for node in subtree(loop):
-        match node:
-            case ast.Assign([target, *_]) | ast.AugAssign(target):
-                written |= set(map(array_of, subtree(target))) - {""}
-    if any(_may_write(call) for node in loop.body for call in nodes_in(node, ast.Call)):
+    written = stored_by(loop, facts)
+    calls = [call for node in loop.body for call in nodes_in(node, ast.Call)]
+    if not all(map(changes_nothing, calls)):
         return {}
     may_raise = any(may_raise_error(node, raises) for node in loop.body)
     place: ast.expr = loop.target
@@ -200,12 +197,6 @@ def _is_new(name: str, array: str, rows: Rows) -> bool:
         if name in names or array in names:
             break
     return False
-
-
-def _may_write(node: ast.Call) -> bool:
-    module, _, name = text_of(node.func).rpartition(".")
-    is_builtin = not module and name in ("abs", "bool", "float", "int", "len", "max", "min")
-    return not is_builtin and module not in ("np", "math", "runtime", "scalar_ops")
 
 
 def _row_in(node: ast.stmt, place: ast.expr) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.generated import Facts
+from tapegrad.transform.independence.uses import changes_nothing
 from tapegrad.transform.nodes import tuple_of
 from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.optimize.making import is_plain_array, made
@@ -163,11 +164,10 @@ class _Stack:
             match node:
                 case ast.Subscript(array, _, ast.Store()) if used(array) & names:
                     return True
-                case ast.Call(function, arguments, keywords):
-                    module = text_of(function).partition(".")[0]
-                    given = [*arguments, *(keyword.value for keyword in keywords)]
-                    if module not in ("np", "math") and any(used(part) & names for part in given):
-                        return True
+                case ast.AugAssign(ast.Name(id=name)) if name in names:
+                    return True
+                case ast.Call() if used(node) & names and not changes_nothing(node):
+                    return True
         return False
 
     def written(self, name: str, node: ast.Assign) -> list[ast.stmt]:

@@ -20,14 +20,12 @@ import ast
 from collections import Counter
 from collections.abc import Iterator
 
-import numpy as np
 from numba.core import types
 
-from tapegrad.transform import facts
 from tapegrad.transform.facts import SHAPE_ATTRIBUTES
 from tapegrad.transform.frontend.liveness import times_assigned, used
 from tapegrad.transform.generated import Facts
-from tapegrad.transform.independence.uses import effect_of, reading
+from tapegrad.transform.independence.uses import VIEWS, effect_of, inputs_of
 from tapegrad.transform.ir import names_in
 from tapegrad.transform.nodes import integer
 from tapegrad.transform.optimize.function import Function
@@ -175,16 +173,14 @@ def _loops_around(
 
 def _only_read(call: ast.Call) -> Iterator[ast.expr]:
     """Yield the arguments of a call that it reads and that its result does not share."""
-    module, _, name = text_of(call.func).rpartition(".")
+    name = text_of(call.func).rpartition(".")[2]
     if call.keywords:
         return
     effect = effect_of(text_of(call.func))
     if effect is not None and effect.adds_to is not None:
         yield from (arg for place, arg in enumerate(call.args) if place != effect.adds_to)
-    elif module == "np" and name in reading():
-        yield from call.args[: facts.output(name)]
-    elif module == "np" and isinstance(function := getattr(np, name, None), np.ufunc):
-        yield from call.args[: function.nin]  # the next one is `out`
+    elif name not in VIEWS and (inputs := inputs_of(call)) is not None:
+        yield from call.args[:inputs]
 
 
 def _read(backward: Rows, stored: dict[str, ast.Subscript]) -> None:

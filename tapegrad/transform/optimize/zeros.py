@@ -22,6 +22,7 @@ from numba.core import types
 from tapegrad.transform.frontend.liveness import assigned
 from tapegrad.transform.frontend.source import MATTERS
 from tapegrad.transform.generated import Facts
+from tapegrad.transform.independence.uses import changes_nothing
 from tapegrad.transform.nodes import opposite
 from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.syntax import (
@@ -198,8 +199,7 @@ def _depends_on_element(loop: ast.For, gathered: set[str], facts: Facts) -> ast.
 
 def is_pure(node: ast.expr) -> bool:
     """Whether an expression does nothing but compute a value."""
-    calls = [text_of(call.func) for call in nodes_in(node, ast.Call)]
-    return all(call.split(".")[0] in ("math", "np", "runtime", "scalar_ops") for call in calls)
+    return all(map(changes_nothing, nodes_in(node, ast.Call)))
 
 
 def skip_unselected(function: Function) -> bool:

@@ -26,6 +26,12 @@ class Effect(NamedTuple):
 
 EFFECTS: dict[str, Effect] = {}
 """By the names that generated code calls functions by; others have effects that are not known."""
+OF_RUNTIME = {
+    **dict.fromkeys(("add_product", "add_product_nt", "add_product_tn"), Effect(adds_to=0)),
+    **dict.fromkeys(("assign", "clear", "clear_from"), Effect(assigns=0)),
+    "cleared": Effect(assigns=0, shows=True),
+}
+"""Of functions of the runtime that write to arrays; others use memory of their own or the tape."""
 
 
 def has_effect(**given: Any) -> Callable[[Any], Any]:
