@@ -77,16 +77,12 @@ class ReversedCalls:
         self.noted = None
         pair = FORWARD.sub(r"_reverse\1", function)
         names = [n for a in call.args for n in self.memory.shared(a)]
-        if isinstance(node, ast.Assign):
-            found = names_of(node.targets[0])
-            results = [n if n in self.memory.arrays else "" for n in found]
-        else:
-            results = []
+        found = names_of(node.targets[0]) if isinstance(node, ast.Assign) else []
+        results = [n if n in self.memory.arrays else "" for n in found]
         noted = {self.memory.of(n): self.contents_of(n) for n in (*names, *results) if n}
         noted["results"] = len(results)
-        if isinstance(node, ast.Assign):
-            values = map(self.numbers.state.values.get, found)
-            noted.update((f"value {k}", v) for k, v in enumerate(values) if v is not None)
+        values = map(self.numbers.state.values.get, found)
+        noted.update((f"value {k}", v) for k, v in enumerate(values) if v is not None)
         for place, name in enumerate(results):
             if name:
                 noted[f"result {place}"] = self.contents_of(name)
