@@ -17,6 +17,7 @@ from tapegrad.transform.verifier.calls import Calls, is_tape
 from tapegrad.transform.verifier.code import (
     ZEROS,
     base_of,
+    call_in,
     called,
     calls,
     module_call,
@@ -28,14 +29,7 @@ from tapegrad.transform.verifier.code import (
     sign_of,
 )
 from tapegrad.transform.verifier.cotangents import SEED, TAPE
-from tapegrad.transform.verifier.events import (
-    Event,
-    Handle,
-    Memory,
-    Number,
-    Value,
-    joined,
-)
+from tapegrad.transform.verifier.events import Event, Handle, Memory, Number, Value, joined
 from tapegrad.transform.verifier.frames import Choices, go_ways
 from tapegrad.transform.verifier.linear import ZERO, Map, product, total
 from tapegrad.transform.verifier.memory import added_to
@@ -145,23 +139,23 @@ class Adjoint(Walk):
         self.calls.frames_of[event.number] = self.frame
 
     def cotangent(self, node: ast.stmt) -> None:
-        value: Any = getattr(node, "value", None)
-        function = called(value)
-        if self.cotangents.is_forward(function):
+        call = call_in(node)
+        function = called(call)
+        if call is not None and self.cotangents.is_forward(function):
             if self.is_forward:
-                self.calls.forward_call(node, value, function)
+                self.calls.forward_call(node, call, function)
         elif self.is_forward:
             if isinstance(node, ast.Assign):
                 self.make_shadows(node)
-        elif self.cotangents.is_reverse(function):
-            self.calls.reverse_call(node, value, function)
+        elif call is not None and self.cotangents.is_reverse(function):
+            self.calls.reverse_call(node, call, function)
         else:
             match node:
                 case ast.Assign():
                     self.assign_cotangents(node)
                 case ast.AugAssign():
                     self.add_cotangent(node)
-                case ast.Expr(ast.Call() as call):
+                case ast.Expr() if call is not None:
                     self.added(node, call)
 
     def assign_cotangents(self, node: ast.Assign) -> None:

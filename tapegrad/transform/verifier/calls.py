@@ -9,13 +9,7 @@ from typing import Any
 
 from tapegrad.transform.verifier.code import is_in, names_in, names_of
 from tapegrad.transform.verifier.cotangents import BAR, REVERSE, SEED, TAPE
-from tapegrad.transform.verifier.events import (
-    Event,
-    Handle,
-    Memory,
-    Operand,
-    Value,
-)
+from tapegrad.transform.verifier.events import Event, Handle, Memory, Operand, Value
 from tapegrad.transform.verifier.frames import Frame
 from tapegrad.transform.verifier.linear import ZERO
 from tapegrad.transform.verifier.numbering import Needs

@@ -344,6 +344,12 @@ def named_pairs(statement: ast.stmt) -> list[tuple[str, ast.expr]]:
     return [(name, value) for target, value in pairs_in(statement) if (name := name_of(target))]
 
 
+def call_in(node: ast.AST) -> ast.Call | None:
+    """Return the call that is the value of a statement, None for other statements."""
+    value = getattr(node, "value", None)
+    return value if isinstance(value, ast.Call) else None
+
+
 def sign_of(operator: ast.AST) -> int:
     """Return -1 for an operator that subtracts or changes the sign, 1 for others."""
     return -1 if isinstance(operator, (ast.Sub, ast.USub)) else 1

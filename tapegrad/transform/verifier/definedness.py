@@ -9,14 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
-from tapegrad.transform.verifier.code import (
-    Code,
-    assigned,
-    condition,
-    is_endless,
-    reads,
-    targets,
-)
+from tapegrad.transform.verifier.code import Code, assigned, condition, is_endless, reads, targets
 
 Fact = tuple[str, bool]  # a variable, and whether it is true
 Guard = frozenset[Fact]  # facts that all hold

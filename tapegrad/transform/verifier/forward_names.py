@@ -14,7 +14,9 @@ from tapegrad.transform.verifier.code import (
     PUSHES,
     TANGENT_PUSHES,
     Code,
+    call_in,
     called,
+    calls,
     is_in,
     method_of,
     module_call,
@@ -25,13 +27,7 @@ from tapegrad.transform.verifier.code import (
     results_of,
 )
 from tapegrad.transform.verifier.cotangents import DOT, Cotangents
-from tapegrad.transform.verifier.memory import (
-    LIKE_ONE,
-    MAKERS,
-    SHAPE,
-    VIEWS,
-    Memory,
-)
+from tapegrad.transform.verifier.memory import LIKE_ONE, MAKERS, SHAPE, VIEWS, Memory
 from tapegrad.transform.verifier.static import Static
 from tapegrad.transform.verifier.summary import Summary
 
@@ -225,14 +221,13 @@ def find_arrays(checked: dict[str, TangentCode]) -> None:
 
 def _changed(statement: ast.stmt, bars: set[str]) -> list[str]:
     """Return the names that a statement uses in a way that only arrays allow."""
-    value: Any = getattr(statement, "value", None)
     found: list[ast.expr] = []
     match statement:
         case ast.AugAssign(target):
             found = [target]
-        case _ if module_call(value) in PUSHES | TANGENT_PUSHES | POPS:
+        case _ if calls(call := call_in(statement), PUSHES | TANGENT_PUSHES | POPS):
             assert isinstance(statement, ast.Assign)
-            found = [value.args[0], leaves(statement.targets[0])[0]]
+            found = [call.args[0], leaves(statement.targets[0])[0]]
         case ast.Expr(ast.Call(_, [first, *_])) if is_in(first, bars):
             found = [first]
     return names_among(found)

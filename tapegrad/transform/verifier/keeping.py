@@ -11,15 +11,7 @@ from tapegrad.transform.verifier.code import POPS, PUSHES, called, module_call, 
 from tapegrad.transform.verifier.cotangents import FORWARD, REVERSE
 from tapegrad.transform.verifier.numbering import Numbering, Place, Turned
 from tapegrad.transform.verifier.reversed_calls import ReversedCalls
-from tapegrad.transform.verifier.tape import (
-    Array,
-    Called,
-    InRow,
-    Kept,
-    Numbers,
-    Rows,
-    Tape,
-)
+from tapegrad.transform.verifier.tape import Array, Called, InRow, Kept, Numbers, Rows, Tape
 
 
 class Keeping:
@@ -92,6 +84,7 @@ class Keeping:
                 raise self.misused(node)
 
     def misused(self, node: ast.stmt) -> Exception:
+        """Return the error for a use of the tape that no method knows."""
         return self.wrong("a use of the tape that is neither a push nor a pop", node)
 
     def make_room(self, node: ast.If) -> None:

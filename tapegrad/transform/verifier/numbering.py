@@ -19,11 +19,7 @@ from tapegrad.transform.verifier.code import (
 from tapegrad.transform.verifier.cotangents import Cotangents
 from tapegrad.transform.verifier.memory import SHAPE, SHAPE_CALLS, Memory
 from tapegrad.transform.verifier.summary import Summary
-from tapegrad.transform.verifier.tape import (
-    InRow,
-    Item,
-    Tape,
-)
+from tapegrad.transform.verifier.tape import InRow, Item, Tape
 
 _PURE = frozenset(vars(builtins)) - {"input", "print", "open", "next", "iter"}
 

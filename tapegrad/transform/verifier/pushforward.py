@@ -8,10 +8,9 @@ in the structure of the arguments and of the result.
 from __future__ import annotations
 
 import ast
-from typing import Any
 
 from tapegrad.transform.syntax import text_of
-from tapegrad.transform.verifier.code import Code, called, results_of
+from tapegrad.transform.verifier.code import Code, call_in, called, results_of
 from tapegrad.transform.verifier.cotangents import DOT
 from tapegrad.transform.verifier.forward_names import TangentCode
 
@@ -27,10 +26,10 @@ def check_pushforward(code: Code, others: dict[str, TangentCode]) -> None:
         With the line of the call or the return.
     """
     for place, statement in enumerate(code.body):
-        value: Any = getattr(statement, "value", None)
-        other = others.get(called(value))
-        if other is not None:
-            _check_arguments(code, statement, value, other)
+        call = call_in(statement)
+        if call is not None and called(call) in others:
+            other = others[called(call)]
+            _check_arguments(code, statement, call, other)
             _check_results(code, statement, code.body[place + 1 :], other)
 
 

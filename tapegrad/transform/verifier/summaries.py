@@ -7,6 +7,7 @@ import ast
 from tapegrad.transform.verifier.code import (
     PUSHES,
     Code,
+    call_in,
     called,
     module_call,
     name_of,
@@ -95,14 +96,13 @@ def _reads(statement: ast.stmt, memory: Memory, summaries: dict[str, Summary]) -
             return read(given)
         case ast.AugAssign(scaled, _, given):
             return [*read(given), *read(scaled)]
-        case ast.Expr(ast.Call(_, arguments) as call) if module_call(call)[0] == "arrays":
-            place = added_to(module_call(call))
+        case ast.Expr(ast.Call(_, arguments) as added) if module_call(added)[0] == "arrays":
+            place = added_to(module_call(added))
             return [n for k, a in enumerate(arguments) if k != place for n in read(a)]
-    value = getattr(statement, "value", None)
-    summary = summaries.get(called(value))
-    if summary is not None and isinstance(value, ast.Call):
-        positions = summary.reads
-        return [n for k, a in enumerate(value.args) if k in positions for n in read(a)]
+    call = call_in(statement)
+    summary = summaries.get(called(call))
+    if call is not None and summary is not None:
+        return [n for k, a in enumerate(call.args) if k in summary.reads for n in read(a)]
     found = []
     for target, given in pairs_in(statement):
         if isinstance(target, ast.Subscript):

@@ -30,13 +30,7 @@ from tapegrad.transform.verifier.code import (
     sign_of,
 )
 from tapegrad.transform.verifier.cotangents import TANGENT
-from tapegrad.transform.verifier.events import (
-    Event,
-    Handle,
-    Memory,
-    Number,
-    Value,
-)
+from tapegrad.transform.verifier.events import Event, Handle, Memory, Number, Value
 from tapegrad.transform.verifier.forward_names import Facts, TangentCode, find_arrays
 from tapegrad.transform.verifier.frames import Choices, go_ways
 from tapegrad.transform.verifier.linear import ONE, ZERO, Map
@@ -264,6 +258,7 @@ class Tangents(Walk):
                 self.assign_together(node)
 
     def assign_together(self, node: ast.Assign) -> None:
+        """Process the values and tangents that a statement assigns to names."""
         self.reading.now = {
             name: self.value(name, value)
             for name, value in named_pairs(node)

@@ -21,10 +21,7 @@ from tapegrad.transform.verifier.code import (
 from tapegrad.transform.verifier.iteration_arrays import arrays_of_iterations
 from tapegrad.transform.verifier.memory import added_to
 from tapegrad.transform.verifier.numbering import Numbering, Place, State, Turned
-from tapegrad.transform.verifier.tape import (
-    Item,
-    Turns,
-)
+from tapegrad.transform.verifier.tape import Item, Turns
 
 
 class Turning:

@@ -34,11 +34,7 @@ from tapegrad.transform.verifier.memory import shape_only
 from tapegrad.transform.verifier.numbering import Needs, Numbering, Place, State
 from tapegrad.transform.verifier.reversed_calls import ReversedCalls
 from tapegrad.transform.verifier.summary import Summary
-from tapegrad.transform.verifier.tape import (
-    Branch,
-    Item,
-    Tape,
-)
+from tapegrad.transform.verifier.tape import Branch, Item, Tape
 from tapegrad.transform.verifier.turning import Turning
 
 

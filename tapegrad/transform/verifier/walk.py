@@ -14,6 +14,7 @@ from tapegrad.transform.facts import NEW_METHODS
 from tapegrad.transform.syntax import leaves, text_of
 from tapegrad.transform.verifier.code import (
     Code,
+    call_in,
     called,
     calls,
     is_in,
@@ -156,6 +157,7 @@ class Walk:
         return ""
 
     def branch(self, node: ast.If) -> str:
+        """Process one side of a branch; return how it is left, as `block` does."""
         if self.is_room(node):
             return ""
         if _ends(node.body, ast.Raise) and not node.orelse:
@@ -205,7 +207,7 @@ class Walk:
 
     def is_call(self, node: ast.stmt) -> bool:
         """Whether a statement calls the forward or the reverse half of a function."""
-        function = called(getattr(node, "value", None))
+        function = called(call_in(node))
         return self.cotangents.is_forward(function) or self.cotangents.is_reverse(function)
 
     def cotangent(self, node: ast.stmt) -> None:
