@@ -12,27 +12,24 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from tapegrad.transform.syntax import paired, text_of
+from tapegrad.transform.syntax import array_of, text_of
 from tapegrad.transform.verifier.calls import Calls, is_tape
 from tapegrad.transform.verifier.code import (
     ZEROS,
     base_of,
+    call_in,
     called,
     calls,
-    is_in,
     module_call,
+    name_of,
+    named_pairs,
+    names_among,
     names_in,
     names_of,
+    sign_of,
 )
 from tapegrad.transform.verifier.cotangents import SEED, TAPE
-from tapegrad.transform.verifier.events import (
-    Event,
-    Handle,
-    Memory,
-    Number,
-    Value,
-    joined,
-)
+from tapegrad.transform.verifier.events import Event, Handle, Memory, Number, Value, joined
 from tapegrad.transform.verifier.frames import Choices, go_ways
 from tapegrad.transform.verifier.linear import ZERO, Map, product, total
 from tapegrad.transform.verifier.memory import added_to
@@ -79,7 +76,7 @@ class Adjoint(Walk):
                     self.inputs.append((param, stem))
             self.block(code.body)
             if place + 1 < len(codes):
-                results = [n.id for n in self.returned if isinstance(n, ast.Name)]
+                results = names_among(self.returned)
         self.start(results)
         self.is_forward = False
         self.block(self.code.body)
@@ -142,42 +139,42 @@ class Adjoint(Walk):
         self.calls.frames_of[event.number] = self.frame
 
     def cotangent(self, node: ast.stmt) -> None:
-        value: Any = getattr(node, "value", None)
-        function = called(value)
-        if self.cotangents.is_forward(function):
+        call = call_in(node)
+        function = called(call)
+        if call is not None and self.cotangents.is_forward(function):
             if self.is_forward:
-                self.calls.forward_call(node, value, function)
+                self.calls.forward_call(node, call, function)
         elif self.is_forward:
             if isinstance(node, ast.Assign):
                 self.make_shadows(node)
-        elif self.cotangents.is_reverse(function):
-            self.calls.reverse_call(node, value, function)
-        elif isinstance(node, ast.Expr):
-            if isinstance(value, ast.Call):
-                self.added(node, value)
-        elif isinstance(node, ast.Assign):
-            self.assign_cotangents(node)
-        elif isinstance(node, ast.AugAssign):
-            self.add_cotangent(node)
+        elif call is not None and self.cotangents.is_reverse(function):
+            self.calls.reverse_call(node, call, function)
+        else:
+            match node:
+                case ast.Assign():
+                    self.assign_cotangents(node)
+                case ast.AugAssign():
+                    self.add_cotangent(node)
+                case ast.Expr() if call is not None:
+                    self.added(node, call)
 
     def assign_cotangents(self, node: ast.Assign) -> None:
-        target, value = node.targets[0], node.value
-        if isinstance(target, ast.Tuple):
-            if isinstance(value, ast.Call) and any(is_tape(n) for n in names_in(value)):
-                return  # popped from the tape, so known
-            if isinstance(value, ast.Tuple):
-                self.assign_together(node, target.elts, value.elts)
-                return
-            self.help(node, names_of(target), value)
-        elif isinstance(target, ast.Subscript):
-            handle = self.handle(target)
-            if handle is None:
-                raise self.wrong("a store that no pass knows", node)
-            if text_of(value) != "0.0":
-                raise self.wrong("a cotangent is overwritten by something else than zero", node)
-            self.reading.contents.clear(handle)
-        elif isinstance(target, ast.Name):
-            self.assign_together(node, [target], [value])
+        match node.targets[0], node.value:
+            case ast.Tuple(), ast.Call() as call if any(map(is_tape, names_in(call))):
+                pass  # popped from the tape, so known
+            case ast.Tuple(targets), ast.Tuple(values):
+                self.assign_together(node, targets, values)
+            case ast.Tuple() as target, value:
+                self.help(node, names_of(target), value)
+            case ast.Subscript() as target, value:
+                handle = self.handle(target)
+                if handle is None:
+                    raise self.wrong("a store that no pass knows", node)
+                if text_of(value) != "0.0":
+                    raise self.wrong("a cotangent is overwritten by something else than zero", node)
+                self.reading.contents.clear(handle)
+            case ast.Name() as target, value:
+                self.assign_together(node, [target], [value])
 
     def assign_together(
         self, node: ast.Assign, targets: list[ast.expr], values: list[ast.expr]
@@ -189,7 +186,7 @@ class Adjoint(Walk):
             name = target.id
             if name not in self.bars or isinstance(self.frame.get(name), Handle):
                 continue
-            if isinstance(value, ast.Subscript) and is_in(value.value, {"tape"}):
+            if array_of(value) == "tape":
                 continue
             if self.reading.stem(name):
                 numbers.append((name, self.reading.gain(value, self.reading.stem(name), node)))
@@ -200,22 +197,20 @@ class Adjoint(Walk):
     def make_shadows(self, node: ast.Assign) -> None:
         """Process assignments that make arrays of cotangents, and of their arrays."""
         found: list[tuple[str, Value]] = []
-        for target, value in paired(node.targets[0], node.value):
-            if not isinstance(target, ast.Name):
-                continue
-            if target.id in self.frame.own:
-                again = self._made_again(target.id, value)
+        for name, value in named_pairs(node):
+            if name in self.frame.own:
+                again = self._made_again(name, value)
                 if again is not None:
-                    self.frame.replace(target.id, again)
-                    self.frame.carried.add(target.id)
+                    self.frame.replace(name, again)
+                    self.frame.carried.add(name)
                 continue
-            if target.id not in self.bars:
+            if name not in self.bars:
                 if self.is_forward:
-                    found.append((target.id, self.value(target.id, value)))
+                    found.append((name, self.value(name, value)))
                 continue
-            handle = self.shadow(target.id, value)
+            handle = self.shadow(name, value)
             if handle is not None:
-                found.append((target.id, handle))
+                found.append((name, handle))
         for name, made in found:
             self.frame.set(name, made)
             if not self.is_forward:
@@ -283,21 +278,20 @@ class Adjoint(Walk):
 
     def add_cotangent(self, node: ast.AugAssign) -> None:
         target, value = node.target, node.value
-        if isinstance(node.op, ast.Sub):
+        if sign_of(node.op) < 0:
             value = ast.UnaryOp(ast.USub(), value)
         if isinstance(target, ast.Subscript):
-            base, handle = base_of(target), self.handle(target)
-            if handle is None or not isinstance(base, ast.Name):
+            base, handle = name_of(base_of(target)), self.handle(target)
+            if handle is None or not base:
                 raise self.wrong("a store that no pass knows", node)
-            self.reading.contents.add(
-                handle, self.reading.gain(value, self.reading.stem(base.id), node)
-            )
+            change = self.reading.gain(value, self.reading.stem(base), node)
+            self.reading.contents.add(handle, change)
             return
         assert isinstance(target, ast.Name)
         name = target.id
         if isinstance(node.op, ast.Mult):
             slope = name.removesuffix(self.suffix) + "_slope"
-            if not isinstance(value, ast.Name) or value.id != slope:
+            if name_of(value) != slope:
                 raise self.wrong("a product that is no slope", node)
             one, two = self.reading.number(slope, node), self.reading.number(name, node)
             assert not isinstance(one, Helper)

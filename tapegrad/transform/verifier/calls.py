@@ -9,13 +9,7 @@ from typing import Any
 
 from tapegrad.transform.verifier.code import is_in, names_in, names_of
 from tapegrad.transform.verifier.cotangents import BAR, REVERSE, SEED, TAPE
-from tapegrad.transform.verifier.events import (
-    Event,
-    Handle,
-    Memory,
-    Operand,
-    Value,
-)
+from tapegrad.transform.verifier.events import Event, Handle, Memory, Operand, Value
 from tapegrad.transform.verifier.frames import Frame
 from tapegrad.transform.verifier.linear import ZERO
 from tapegrad.transform.verifier.numbering import Needs
@@ -77,9 +71,7 @@ class Calls:
                 kind = results[place] if len(results) == len(found) else None
                 for position, of in summary.classes.items():
                     given = call.args[position]
-                    if of != kind or not isinstance(given, ast.Name):
-                        continue
-                    if given.id in self.bars and self.walk.choices.is_view():
+                    if of == kind and is_in(given, self.bars) and self.walk.choices.is_view():
                         base = self.walk.frame.get(given.id)
                         array = self.walk.frame.get(self.reading.stem(given.id))
                         if isinstance(base, Handle) and isinstance(array, Handle):
@@ -124,10 +116,8 @@ class Calls:
                     made.append(argument)
             else:
                 primal.append(argument)
-        targets: list[str] = []
-        if isinstance(node, ast.Assign):
-            found_names = names_of(node.targets[0])
-            targets = [n for n in found_names if n not in TAPE]
+        made_names = names_of(node.targets[0]) if isinstance(node, ast.Assign) else []
+        targets = [n for n in made_names if n not in TAPE]
         parts_of = [_PART.sub("", n) for n in targets]
         stems = [self.reading.stem(n.id) for bar in [*seeds, *made] for n in names_in(bar)]
         seeded = [

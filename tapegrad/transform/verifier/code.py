@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeGuard, TypeVar
 
 from tapegrad.transform.errors import InternalError
 from tapegrad.transform.nodes import binary
 from tapegrad.transform.printer import is_parallel
-from tapegrad.transform.syntax import leaves, paired, subtree, text_of
+from tapegrad.transform.syntax import is_loop, leaves, paired, subtree, text_of
 
 _SIMPLE = (
     *(ast.Assign, ast.AugAssign, ast.Expr, ast.Return, ast.Raise, ast.Pass, ast.Break),
@@ -103,18 +103,12 @@ class Code:
     def returned(self) -> list[ast.expr]:
         """The parts of what its last statement that returns a value returns."""
         found = [s.value for s in self.statements if isinstance(s, ast.Return) and s.value]
-        return results_of(found[-1]) if found else []
+        return results_of(found[-1] if found else None)
 
     @functools.cached_property
     def pairs(self) -> list[tuple[str, ast.expr]]:
         """All assigned names with their values."""
-        return [
-            (target.id, value)
-            for statement in self.statements
-            if isinstance(statement, ast.Assign)
-            for target, value in paired(statement.targets[0], statement.value)
-            if isinstance(target, ast.Name)
-        ]
+        return [pair for statement in self.statements for pair in named_pairs(statement)]
 
     def wrong(self, what: str, node: ast.AST) -> InternalError:
         """Return an error that points to a node."""
@@ -197,19 +191,18 @@ def _without_rows(body: list[ast.stmt]) -> list[ast.stmt]:
 
 def _row_of(statement: ast.stmt) -> tuple[str, ast.expr] | None:
     """Return the name of a row of the tape and its start, None for other statements."""
-    if not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
-        return None
-    value = statement.value
-    if not calls(value, [("runtime", "row")]):
-        return None
-    tape, start, length = value.args
-    if text_of(tape) != "tape" or not isinstance(length, ast.Name):
-        return None
-    skipped = text_of(start).removeprefix("top").removeprefix(" + ")
-    count = skipped.removesuffix(length.id).removesuffix(" * ")
-    if skipped and (not skipped.endswith(length.id) or not (count or "0").isdigit()):
-        return None
-    return statement.targets[0].id, start
+    match statement:
+        case ast.Assign([ast.Name(id=row), *_], value) if calls(value, [("runtime", "row")]):
+            tape, start, end = value.args
+            length = name_of(end)
+            if text_of(tape) != "tape" or not length:
+                return None
+            skipped = text_of(start).removeprefix("top").removeprefix(" + ")
+            count = skipped.removesuffix(length).removesuffix(" * ")
+            if skipped and (not skipped.endswith(length) or not (count or "0").isdigit()):
+                return None
+            return row, start
+    return None
 
 
 def _moves_tape(loop: ast.For) -> bool:
@@ -223,9 +216,9 @@ class _OfTape(ast.NodeTransformer):
         self.rows = rows
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
-        if not isinstance(node.value, ast.Name) or node.value.id not in self.rows:
+        start = self.rows.get(name_of(node.value))
+        if start is None:
             return self.generic_visit(node)
-        start = self.rows[node.value.id]
         place = binary(start, "+", node.slice)
         tape = ast.copy_location(ast.Name("tape", ast.Load()), node)
         return ast.copy_location(ast.Subscript(tape, place, node.ctx), node)
@@ -238,7 +231,7 @@ def _check(code: Code, body: list[ast.stmt]) -> None:
             raise code.wrong(
                 f"a statement that no pass knows ({type(statement).__name__})", statement
             )
-        if isinstance(statement, (ast.For, ast.While)) and statement.orelse:
+        if is_loop(statement) and statement.orelse:
             raise code.wrong("a loop with an else", statement)
         for expression in expressions(statement):
             for node in nodes_of(expression):
@@ -271,26 +264,22 @@ def reads(statement: ast.stmt) -> list[ast.Name]:
 
     An augmented assignment reads its target; a store to an element reads the array.
     """
-    found = [
-        node
-        for expression in expressions(statement)
-        for node in nodes_of(expression)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-    ]
-    if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
-        found.append(statement.target)
+    found = [name for expression in expressions(statement) for name in names_in(expression)]
+    match statement:
+        case ast.AugAssign(ast.Name() as target):
+            found.append(target)
     return found
 
 
 @noted
 def targets(statement: ast.stmt) -> list[str]:
     """Return the names that a statement assigns, without nested statements (cached)."""
-    if isinstance(statement, ast.Assign):
-        given: list[ast.expr] = statement.targets
-    elif isinstance(statement, (ast.AugAssign, ast.For)):
-        given = [statement.target]
-    else:
-        return []
+    given: list[ast.expr] = []
+    match statement:
+        case ast.Assign(several):
+            given = several
+        case ast.AugAssign(target) | ast.For(target):
+            given = [target]
     return [
         node.id
         for target in given
@@ -311,10 +300,13 @@ def is_endless(statement: ast.While) -> bool:
 
 def condition(test: ast.expr) -> tuple[str, bool] | None:
     """Return the variable that a test reads, and its value if the test is true."""
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        found = condition(test.operand)
-        return None if found is None else (found[0], not found[1])
-    return (test.id, True) if isinstance(test, ast.Name) else None
+    match test:
+        case ast.UnaryOp(ast.Not(), operand):
+            found = condition(operand)
+            return None if found is None else (found[0], not found[1])
+        case ast.Name(id=name):
+            return name, True
+    return None
 
 
 def makes_named_tuple(node: ast.expr) -> TypeGuard[ast.Call]:
@@ -322,15 +314,48 @@ def makes_named_tuple(node: ast.expr) -> TypeGuard[ast.Call]:
     return called(node).startswith("class_")
 
 
-def results_of(node: ast.expr) -> list[ast.expr]:
-    """Return the parts of a returned value; named tuples are flattened as well."""
-    if not isinstance(node, ast.Tuple) and not makes_named_tuple(node):
+def results_of(node: ast.expr | None) -> list[ast.expr]:
+    """Return the parts of a returned value, if any; named tuples are flattened as well."""
+    if node is None:
+        return []
+    if isinstance(node, ast.Tuple):
+        items = node.elts
+    elif makes_named_tuple(node):
+        items = node.args
+    else:
         return [node]
-    items = node.elts if isinstance(node, ast.Tuple) else node.args
     return [leaf for item in items for leaf in results_of(item)]
 
 
-def is_in(node: ast.AST, names: Container[str]) -> TypeGuard[ast.Name]:
+def returned_by(statement: ast.stmt) -> list[ast.expr]:
+    """Return the parts of what a statement returns, [] for other statements."""
+    return results_of(statement.value) if isinstance(statement, ast.Return) else []
+
+
+def pairs_in(statement: ast.stmt) -> list[tuple[ast.expr, ast.expr]]:
+    """Return the targets of an assignment with their values, [] for other statements."""
+    if isinstance(statement, ast.Assign):
+        return paired(statement.targets[0], statement.value)
+    return []
+
+
+def named_pairs(statement: ast.stmt) -> list[tuple[str, ast.expr]]:
+    """Return the names that an assignment gives a value each, with the values."""
+    return [(name, value) for target, value in pairs_in(statement) if (name := name_of(target))]
+
+
+def call_in(node: ast.AST) -> ast.Call | None:
+    """Return the call that is the value of a statement, None for other statements."""
+    value = getattr(node, "value", None)
+    return value if isinstance(value, ast.Call) else None
+
+
+def sign_of(operator: ast.AST) -> int:
+    """Return -1 for an operator that subtracts or changes the sign, 1 for others."""
+    return -1 if isinstance(operator, (ast.Sub, ast.USub)) else 1
+
+
+def is_in(node: ast.AST | None, names: Container[str]) -> TypeGuard[ast.Name]:
     """Whether an expression is one of some names."""
     return isinstance(node, ast.Name) and node.id in names
 
@@ -352,21 +377,34 @@ def module_call(node: ast.AST | None) -> tuple[str, str]:
     while isinstance(func, ast.Attribute):
         parts.append(func.attr)
         func = func.value
-    if isinstance(func, ast.Name) and func.id in MODULES and parts:
+    if parts and is_in(func, MODULES):
         found = ".".join([func.id, *parts[:0:-1]]), parts[0]
         # an array that was cleared is like a new one
         return ("np", "zeros_like") if found == ("runtime", "cleared") else found
     return "", ""
 
 
-def name_of(node: ast.AST) -> str:
+def method_of(node: ast.AST) -> tuple[ast.expr, str] | None:
+    """Return the instance and the name of a method that is called, None for functions."""
+    match node:
+        case ast.Call(ast.Attribute(instance, method)) if not module_call(node)[0]:
+            return instance, method
+    return None
+
+
+def name_of(node: ast.AST | None) -> str:
     """Return the name that a node is, "" for other nodes."""
     return node.id if isinstance(node, ast.Name) else ""
 
 
 def names_of(target: ast.expr) -> list[str]:
     """Return the names in a target, which may be a tuple."""
-    return [leaf.id for leaf in leaves(target) if isinstance(leaf, ast.Name)]
+    return names_among(leaves(target))
+
+
+def names_among(nodes: Iterable[ast.AST]) -> list[str]:
+    """Return those of some nodes that are names."""
+    return list(filter(None, map(name_of, nodes)))
 
 
 @noted

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Container
 
+from tapegrad.transform.syntax import array_of
 from tapegrad.transform.verifier.code import (
     POPS,
     PUSHES,
@@ -75,9 +76,7 @@ class Cotangents:
             return None
         value = statement.value
         function = called(value)
-        if self.is_forward(function):
-            return None
-        if module_call(value) in PUSHES:
+        if self.is_forward(function) or calls(value, PUSHES):
             return None
         made = [n for n in targets(statement) if n not in TAPE]
         if self.is_reverse(function):
@@ -97,9 +96,12 @@ class Cotangents:
 
         All that it adds to others has to be computed from these cotangents.
         """
-        tests = node.test.values if isinstance(node.test, ast.BoolOp) else [node.test]
-        if node.orelse or (isinstance(node.test, ast.BoolOp) and isinstance(node.test.op, ast.And)):
+        if node.orelse:
             return False
+        tests = [node.test]
+        match node.test:
+            case ast.BoolOp(ast.Or(), several):
+                tests = several
         tested = set()
         for test in tests:
             if not calls(test, [("runtime", "matters")]):
@@ -114,15 +116,14 @@ class Cotangents:
         if any(not made.isdisjoint(targets(s)) for s in self._outside(inside)):
             return False
         for statement in inside:
-            if isinstance(statement, ast.Expr):
-                return False
-            if isinstance(statement, ast.Assign) and (
-                isinstance(statement.targets[0], ast.Subscript)
-                or self.is_reverse(called(statement.value))
-            ):
-                return False
-            added_to = statement.target if isinstance(statement, ast.AugAssign) else None
-            free = [] if added_to is None else nodes_of(added_to)
+            free: list[ast.AST] = []
+            match statement:
+                case ast.Expr() | ast.Assign([ast.Subscript(), *_]):
+                    return False
+                case ast.Assign(_, value) if self.is_reverse(called(value)):
+                    return False
+                case ast.AugAssign(target):
+                    free = nodes_of(target)
             for name in reads(statement):
                 if name.id in self.names - made - tested and not any(n is name for n in free):
                     return False
@@ -150,7 +151,6 @@ class Cotangents:
                 return True
             if module_call(node.value) in PUSHES | POPS | {("runtime", "give_tape")}:
                 return False
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
-            if is_in(node.targets[0].value, TAPE):
-                return False
+        if isinstance(node, ast.Assign) and array_of(node.targets[0]) in TAPE:
+            return False
         return any(is_in(n, self.names) for n in nodes_of(node))

@@ -9,14 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
-from tapegrad.transform.verifier.code import (
-    Code,
-    assigned,
-    condition,
-    is_endless,
-    reads,
-    targets,
-)
+from tapegrad.transform.verifier.code import Code, assigned, condition, is_endless, reads, targets
 
 Fact = tuple[str, bool]  # a variable, and whether it is true
 Guard = frozenset[Fact]  # facts that all hold
@@ -142,19 +135,20 @@ class Definedness:
                     raise self.code.wrong(what, node)
             elif node.id not in self.known:
                 raise self.code.wrong(f"{node.id} is defined nowhere", node)
-        if isinstance(statement, ast.If):
-            return self.branch(statement, state)
-        if isinstance(statement, (ast.For, ast.While)):
-            return self.loop(statement, state)
-        if isinstance(statement, ast.Try):
-            return self.attempt(statement, state)
+        match statement:
+            case ast.If():
+                return self.branch(statement, state)
+            case ast.For() | ast.While():
+                return self.loop(statement, state)
+            case ast.Try():
+                return self.attempt(statement, state)
+            case ast.Break():
+                self.breaks[-1] = meet(self.breaks[-1], state)
+                return None
+            case ast.Return() | ast.Raise():
+                return None
         for name in targets(statement):
             state.assign(name)
-        if isinstance(statement, ast.Break):
-            self.breaks[-1] = meet(self.breaks[-1], state)
-            return None
-        if isinstance(statement, (ast.Return, ast.Raise)):
-            return None
         return state
 
     def branch(self, statement: ast.If, state: State) -> State | None:

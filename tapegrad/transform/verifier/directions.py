@@ -11,8 +11,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tapegrad.transform.errors import InternalError
-from tapegrad.transform.syntax import leaves, subtree
-from tapegrad.transform.verifier.code import POPS, TANGENT_PUSHES, blocks, called, module_call
+from tapegrad.transform.syntax import array_of, is_loop, leaves, subtree
+from tapegrad.transform.verifier.code import (
+    POPS,
+    TANGENT_PUSHES,
+    blocks,
+    called,
+    is_in,
+    module_call,
+)
 
 Names = Mapping[str, Sequence[str]]
 
@@ -99,22 +106,19 @@ class _Projection(ast.NodeTransformer):
         """Return a statement without other directions, None if it is of one of them."""
         value: Any = getattr(node, "value", None)
         is_call = called(value) in self.of_all
-        if is_call and isinstance(node.targets[0].elts[1], ast.Tuple):
-            node.targets[0].elts[1] = self.part(node.targets[0].elts[1])
-        elif isinstance(node, ast.Return) and self.is_entry:
-            node.value = value.elts[self.direction]
-        elif isinstance(node, ast.Return) and self.count > 1:
-            value.elts[1] = self.part(value.elts[1])
-        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple):
-            target = node.targets[0]
-            if isinstance(target, ast.Tuple):
-                pairs = zip(target.elts, node.value.elts, strict=True)
+        match node:
+            case _ if is_call and isinstance(node.targets[0].elts[1], ast.Tuple):
+                node.targets[0].elts[1] = self.part(node.targets[0].elts[1])
+            case ast.Return() if self.is_entry:
+                node.value = value.elts[self.direction]
+            case ast.Return() if self.count > 1:
+                value.elts[1] = self.part(value.elts[1])
+            case ast.Assign([ast.Tuple() as target, *_], ast.Tuple()):
+                pairs = zip(target.elts, value.elts, strict=True)
                 kept = [pair for pair in pairs if not any(map(self.is_other, pair))]
                 target.elts = [pair[0] for pair in kept]
-                node.value.elts = [pair[1] for pair in kept]
-        is_whole = isinstance(node, (ast.For, ast.While)) or (
-            isinstance(node, ast.If) and not self.is_entry
-        )
+                value.elts = [pair[1] for pair in kept]
+        is_whole = is_loop(node) or (isinstance(node, ast.If) and not self.is_entry)
         if is_whole or is_call or not self.is_other(node):
             return node
         if not self.changes_nothing_else(node):
@@ -123,20 +127,16 @@ class _Projection(ast.NodeTransformer):
 
     def changes_nothing_else(self, node: Any) -> bool:
         """Whether a statement of another direction assigns and changes names of it only."""
-        if isinstance(node, (ast.Return, ast.If)):
-            return True
-        if isinstance(node, ast.Expr):
-            assert isinstance(node.value, ast.Call)
-            return self.is_other(node.value.args[0])
-        if isinstance(node, ast.Assign) and module_call(node.value) in TANGENT_PUSHES | POPS:
-            return True
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        for target in leaves(targets[0]):
-            while isinstance(target, (ast.Subscript, ast.Attribute)):
-                target = target.value
-            if not isinstance(target, ast.Name) or target.id not in self.others:
-                return False
-        return True
+        match node:
+            case ast.Return() | ast.If():
+                return True
+            case ast.Expr(call):
+                assert isinstance(call, ast.Call)
+                return self.is_other(call.args[0])
+            case ast.Assign(_, value) if module_call(value) in TANGENT_PUSHES | POPS:
+                return True
+        target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+        return all(is_in(_whole(leaf), self.others) for leaf in leaves(target))
 
     def part(self, dots: ast.Tuple) -> ast.Tuple:
         return ast.Tuple(dots.elts[self.direction :: self.count], dots.ctx)
@@ -159,7 +159,7 @@ class _Projection(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def visit_Subscript(self, node: ast.Subscript) -> Any:
-        if self.is_entry and isinstance(node.value, ast.Name) and node.value.id == "dots":
+        if self.is_entry and array_of(node) == "dots":
             assert isinstance(node.slice, ast.Constant)
             assert isinstance(node.slice.value, int)
             place, direction = divmod(node.slice.value, self.count)
@@ -170,3 +170,10 @@ class _Projection(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> Any:
         return ast.Name(self.old.get(node.id, node.id), node.ctx)
+
+
+def _whole(node: ast.expr) -> ast.expr:
+    """Return what elements, parts and attributes are of."""
+    while isinstance(node, (ast.Subscript, ast.Attribute)):
+        node = node.value
+    return node

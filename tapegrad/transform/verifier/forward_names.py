@@ -14,21 +14,20 @@ from tapegrad.transform.verifier.code import (
     PUSHES,
     TANGENT_PUSHES,
     Code,
+    call_in,
     called,
+    calls,
     is_in,
+    method_of,
     module_call,
+    name_of,
+    names_among,
     names_in,
     nodes_of,
     results_of,
 )
 from tapegrad.transform.verifier.cotangents import DOT, Cotangents
-from tapegrad.transform.verifier.memory import (
-    LIKE_ONE,
-    MAKERS,
-    SHAPE,
-    VIEWS,
-    Memory,
-)
+from tapegrad.transform.verifier.memory import LIKE_ONE, MAKERS, SHAPE, VIEWS, Memory
 from tapegrad.transform.verifier.static import Static
 from tapegrad.transform.verifier.summary import Summary
 
@@ -66,14 +65,12 @@ class _Arrays(Memory):
     """
 
     def _evidence(self, node: ast.AST) -> None:
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            if node.attr not in _SHAPED:
+        match node:
+            case ast.Attribute(ast.Name(), name) if name not in _SHAPED:
                 return  # class instances have attributes as well
-        if module_call(node)[0] == "arrays":
-            return  # most of them change nothing
-        if called(node) in self.summaries:
-            return  # `find_arrays` follows calls
-        super()._evidence(node)
+        # most functions of `arrays` change nothing, and `find_arrays` follows calls
+        if module_call(node)[0] != "arrays" and called(node) not in self.summaries:
+            super()._evidence(node)
 
     def _call(self, targets: list[ast.expr], call: ast.Call, summary: Summary) -> None:
         known = set(self.arrays)
@@ -81,25 +78,24 @@ class _Arrays(Memory):
         self.arrays = known  # `find_arrays` follows calls
 
     def _is_array(self, node: ast.expr) -> bool:
-        if isinstance(node, ast.Attribute) and node.attr not in SHAPE:
-            return self._is_array(node.value)
-        if isinstance(node, ast.Call):
-            module = module_call(node)
-            if not module[0] and isinstance(node.func, ast.Attribute):
-                is_array = node.func.attr in VIEWS or node.func.attr in _COPIES
-                return is_array and self._is_array(node.func.value)
-            if module[0] != "np":
-                return False
-            if module[1] in LIKE_ONE:
-                return super()._is_array(node)
-            if module[1] in MAKERS and module[1] not in _LIKE:
-                return True
-            found = getattr(np, module[1], None)
-            is_like = module[1] in _LIKE or module[1] in VIEWS
-            is_like = is_like or (isinstance(found, np.ufunc) and found.signature is None)
-            return is_like and any(map(self._is_array, node.args))
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
-            return False  # may be a number
+        match node:
+            case ast.Attribute(base, name) if name not in SHAPE:
+                return self._is_array(base)
+            case ast.Call() if found := method_of(node):
+                base, name = found
+                return (name in VIEWS or name in _COPIES) and self._is_array(base)
+            case ast.Call(_, given):
+                module, name = module_call(node)
+                if module != "np":
+                    return False
+                if name in LIKE_ONE:
+                    return super()._is_array(node)
+                if name in MAKERS and name not in _LIKE:
+                    return True
+                ufunc = getattr(np, name, None)
+                is_like = name in _LIKE or name in VIEWS
+                is_like = is_like or (isinstance(ufunc, np.ufunc) and ufunc.signature is None)
+                return is_like and any(map(self._is_array, given))
         return super()._is_array(node)
 
     def propagate(self, code: Code, suffix: str) -> None:
@@ -116,8 +112,8 @@ class _Arrays(Memory):
                 if target not in self.arrays:
                     if self._is_array(value):
                         self.add_arrays([target])
-                elif isinstance(value, ast.Name):
-                    self.add_arrays([value.id])
+                elif source := name_of(value):
+                    self.add_arrays([source])
 
 
 _SHAPED = frozenset(["shape", "ndim", "size", "strides", "T", "flat"])
@@ -150,16 +146,7 @@ class TangentCode:
         self.static: Static
         own = [p for p in code.parameters if p not in self.bars]
         self.own = own
-        self.items: dict[str, tuple[str, Any]] = {
-            n.id: (i.value.id, i.slice.value)
-            for n, i in (
-                (s.targets[0], s.value) for s in code.statements if isinstance(s, ast.Assign)
-            )
-            if isinstance(n, ast.Name)
-            and isinstance(i, ast.Subscript)
-            and isinstance(i.value, ast.Name)
-            and isinstance(i.slice, ast.Constant)
-        }
+        self.items = dict(filter(None, map(_item, code.statements)))
         self.parts = [p.removesuffix(self.suffix) for p in code.parameters if p in self.bars]
         self.given: list[tuple[int, ...]] = []
         for part in self.parts:
@@ -183,9 +170,7 @@ class TangentCode:
     def is_kept(self, place: int) -> bool:
         """Whether a tangent of the result may also be kept on a tape."""
         _, dots = self.results()
-        dot = dots[place]
-        if not isinstance(dot, ast.Name):
-            return False
+        dot = name_of(dots[place])
         given = [
             n.id
             for s in self.code.statements
@@ -193,16 +178,27 @@ class TangentCode:
             if called(s.value) or module_call(s.value) in TANGENT_PUSHES
             for n in names_in(s.value)
         ]
-        return any(self.memory.of(n) == self.memory.of(dot.id) for n in given)
+        return bool(dot) and any(self.memory.of(n) == self.memory.of(dot) for n in given)
 
     def results(self) -> tuple[ast.expr, list[ast.expr]]:
         """Return the returned value, and the tangents of its real parts."""
         end = self.code.body[-1]
-        pair = end.value if isinstance(end, ast.Return) else None
-        if not isinstance(pair, ast.Tuple) or len(pair.elts) != 2:
-            raise self.code.wrong("it does not return a value with its tangent", end)
-        dots = pair.elts[1]
-        return pair.elts[0], dots.elts if isinstance(dots, ast.Tuple) else [dots]
+        match end:
+            case ast.Return(ast.Tuple([value, ast.Tuple(dots)])):
+                return value, dots
+            case ast.Return(ast.Tuple([value, dot])):
+                return value, [dot]
+        raise self.code.wrong("it does not return a value with its tangent", end)
+
+
+def _item(statement: ast.stmt) -> tuple[str, tuple[str, Any]] | None:
+    """Return the name that gets an item, and the name and the place that it is taken from."""
+    match statement:
+        case ast.Assign(
+            [ast.Name(id=name), *_], ast.Subscript(ast.Name(id=base), ast.Constant(place))
+        ):
+            return name, (base, place)
+    return None
 
 
 def find_arrays(checked: dict[str, TangentCode]) -> None:
@@ -217,38 +213,36 @@ def find_arrays(checked: dict[str, TangentCode]) -> None:
         for one in checked.values():
             one.memory.propagate(one.code, one.suffix)
             for statement in one.code.statements:
-                if isinstance(statement, ast.Assign):
-                    other = checked.get(called(statement.value))
-                    if other is not None:
-                        _link(one, statement, other)
+                match statement:
+                    case ast.Assign([target, *_], ast.Call() as call) if called(call) in checked:
+                        _link(one, target, call, checked[called(call)])
         count = sum(len(one.memory.arrays) for one in checked.values())
 
 
 def _changed(statement: ast.stmt, bars: set[str]) -> list[str]:
     """Return the names that a statement uses in a way that only arrays allow."""
-    value: Any = getattr(statement, "value", None)
     found: list[ast.expr] = []
-    if isinstance(statement, ast.AugAssign):
-        found = [statement.target]
-    elif module_call(value) in PUSHES | TANGENT_PUSHES | POPS:
-        assert isinstance(statement, ast.Assign)
-        found = [value.args[0], leaves(statement.targets[0])[0]]
-    elif isinstance(statement, ast.Expr) and isinstance(value, ast.Call):
-        found = [a for a in value.args[:1] if is_in(a, bars)]
-    return [node.id for node in found if isinstance(node, ast.Name)]
+    match statement:
+        case ast.AugAssign(target):
+            found = [target]
+        case _ if calls(call := call_in(statement), PUSHES | TANGENT_PUSHES | POPS):
+            assert isinstance(statement, ast.Assign)
+            found = [call.args[0], leaves(statement.targets[0])[0]]
+        case ast.Expr(ast.Call(_, [first, *_])) if is_in(first, bars):
+            found = [first]
+    return names_among(found)
 
 
-def _link(one: TangentCode, statement: ast.Assign, other: TangentCode) -> None:
-    assert isinstance(statement.value, ast.Call)
+def _link(one: TangentCode, target: ast.expr, call: ast.Call, other: TangentCode) -> None:
     given: list[ast.expr] = [ast.Name(p, ast.Load()) for p in other.code.parameters]
-    pairs = list(zip(statement.value.args, given, strict=False))
-    pairs += zip(results_of(statement.targets[0]), other.code.returned, strict=False)
-    for ours, theirs in pairs:
-        if isinstance(ours, ast.Name) and isinstance(theirs, ast.Name):
-            if ours.id in one.memory.arrays:
-                other.memory.add_arrays([theirs.id])
-            elif theirs.id in other.memory.arrays:
-                one.memory.add_arrays([ours.id])
+    pairs = list(zip(call.args, given, strict=False))
+    pairs += zip(results_of(target), other.code.returned, strict=False)
+    for ours, theirs in (map(name_of, pair) for pair in pairs):
+        if ours and theirs:
+            if ours in one.memory.arrays:
+                other.memory.add_arrays([theirs])
+            elif theirs in other.memory.arrays:
+                one.memory.add_arrays([ours])
 
 
 class Facts(Static):

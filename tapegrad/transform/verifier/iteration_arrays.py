@@ -9,8 +9,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tapegrad.transform.syntax import leaves, paired, text_of
-from tapegrad.transform.verifier.code import POPS, Code, blocks, module_call
+from tapegrad.transform.syntax import leaves, text_of
+from tapegrad.transform.verifier.code import POPS, Code, blocks, is_in, module_call, pairs_in
 from tapegrad.transform.verifier.memory import Memory
 
 Path = tuple[int, ...]  # the ids of the loops around a statement
@@ -34,13 +34,11 @@ def arrays_of_iterations(codes: list[Code], memory: Memory) -> dict[int, set[str
         for statement, path in _walk(code.body, ()):
             for array in memory.written(statement):
                 written.setdefault(memory.of(array), []).append(path)
-            if not isinstance(statement, ast.Assign):
-                continue
-            for target, value in paired(statement.targets[0], statement.value):
+            for target, value in pairs_in(statement):
                 if module_call(value) in POPS:
                     continue
                 for leaf in leaves(target):
-                    if not isinstance(leaf, ast.Name) or leaf.id not in memory.arrays:
+                    if not is_in(leaf, memory.arrays):
                         continue
                     text = text_of(value)
                     if leaf is not target or isinstance(value, ast.Name):

@@ -7,27 +7,11 @@ import re
 
 from tapegrad.transform.syntax import callee_of, leaves, text_of
 from tapegrad.transform.verifier import tape as of_tape
-from tapegrad.transform.verifier.code import (
-    POPS,
-    PUSHES,
-    called,
-    is_in,
-    module_call,
-    name_of,
-    names_in,
-)
+from tapegrad.transform.verifier.code import POPS, PUSHES, called, module_call, name_of, names_in
 from tapegrad.transform.verifier.cotangents import FORWARD, REVERSE
 from tapegrad.transform.verifier.numbering import Numbering, Place, Turned
 from tapegrad.transform.verifier.reversed_calls import ReversedCalls
-from tapegrad.transform.verifier.tape import (
-    Array,
-    Called,
-    InRow,
-    Kept,
-    Numbers,
-    Rows,
-    Tape,
-)
+from tapegrad.transform.verifier.tape import Array, Called, InRow, Kept, Numbers, Rows, Tape
 
 
 class Keeping:
@@ -78,35 +62,30 @@ class Keeping:
             if self.tape.items:
                 raise self.wrong("what was kept on the tape is left there", node)
             return
-        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
-            if isinstance(node.op, ast.Add):
+        match node:
+            case ast.AugAssign(ast.Name(), ast.Add()):
                 self.push(node)
-            else:
+            case ast.AugAssign(ast.Name()):
                 self.pop(node)
-            return
-        if isinstance(node, ast.Assign) and len(node.targets) == 1:
-            target, value = node.targets[0], node.value
-            if isinstance(target, ast.Subscript) and is_in(target.value, {"tape"}):
-                self.put(node, target.slice, value)
-                return
-            if isinstance(target, ast.Name):
-                found = of_tape.read_value(value)
-                if found is not None:
-                    self.get(node, target.id, *found)
-                    return
-                if target.id == "top" and isinstance(value, ast.Name):
-                    self.claim(node, value.id)
-                    return
-                if isinstance(value, ast.BinOp) and text_of(value.left) == "top":
-                    count, length = of_tape.rows_of(value.right)
-                    if length is not None:
-                        trips = self.numbers.value(length)
-                        self.tape.reserved[target.id] = (count, trips, False)
-                        return
-            if isinstance(value, ast.Call):
-                self.tape_call(node, target, value)
-                return
-        raise self.wrong("a use of the tape that is neither a push nor a pop", node)
+            case ast.Assign([ast.Subscript(ast.Name("tape"), index)], value):
+                self.put(node, index, value)
+            case ast.Assign([ast.Name(id=name)], value) if found := of_tape.read_value(value):
+                self.get(node, name, *found)
+            case ast.Assign([ast.Name("top")], ast.Name(id=needed)):
+                self.claim(node, needed)
+            case ast.Assign([ast.Name(id=name)], ast.BinOp(ast.Name("top"), _, rows)):
+                count, length = of_tape.rows_of(rows)
+                if length is None:
+                    raise self.misused(node)
+                self.tape.reserved[name] = (count, self.numbers.value(length), False)
+            case ast.Assign([target], ast.Call() as call):
+                self.tape_call(node, target, call)
+            case _:
+                raise self.misused(node)
+
+    def misused(self, node: ast.stmt) -> Exception:
+        """Return the error for a use of the tape that no method knows."""
+        return self.wrong("a use of the tape that is neither a push nor a pop", node)
 
     def make_room(self, node: ast.If) -> None:
         """Note that the tape is made large enough."""
@@ -114,7 +93,7 @@ class Keeping:
         needed = text.removesuffix(" > tape.size")
         body = [text_of(s) for s in node.body]
         if needed == text or body != [f"tape = runtime.grown(tape, {needed})"] or node.orelse:
-            raise self.wrong("a use of the tape that is neither a push nor a pop", node)
+            raise self.misused(node)
         if needed in self.tape.reserved:
             self.tape.reserved[needed] = (*self.tape.reserved[needed][:2], True)
         elif re.fullmatch(r"top \+ \d+", needed):
@@ -246,7 +225,7 @@ class Keeping:
         is_by_elements = found[1].endswith("_elements")
         if found in PUSHES:
             if names != ["tape", "top"] or given[:2] != ["tape", "top"] or self.tape.slots:
-                raise self.wrong("a use of the tape that is neither a push nor a pop", node)
+                raise self.misused(node)
             kept = self.kept(node, call.args[2])
             contents = self.numbers.version([kept.name]) if is_by_elements else ()
             self.tape.items.append(Array(kept, given[3], contents))
@@ -255,7 +234,7 @@ class Keeping:
         if found in POPS:
             item = self.tape.items.pop() if self.tape.items else None
             if names[1:] != ["top"] or given[:2] != ["tape", "top"]:
-                raise self.wrong("a use of the tape that is neither a push nor a pop", node)
+                raise self.misused(node)
             if (
                 not isinstance(item, Array)
                 or bool(item.contents) != is_by_elements
@@ -275,7 +254,7 @@ class Keeping:
             return
         function = called(call)
         if function not in self.numbers.summaries or given[-2:] != ["tape", "top"]:
-            raise self.wrong("a use of the tape that is neither a push nor a pop", node)
+            raise self.misused(node)
         if FORWARD.search(function):
             if names[-2:] != ["tape", "top"] or self.tape.slots:
                 raise self.wrong("the tape of a call is dropped", node)
@@ -297,5 +276,5 @@ class Keeping:
             if not self.calls.agree(item.arguments, now, function):
                 raise self.wrong("a call has other arguments than in the forward code", node)
         else:
-            raise self.wrong("a use of the tape that is neither a push nor a pop", node)
+            raise self.misused(node)
         self.tape.moved()

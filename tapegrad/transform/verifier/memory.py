@@ -24,8 +24,10 @@ from tapegrad.transform.verifier.code import (
     called,
     calls,
     makes_named_tuple,
+    method_of,
     module_call,
     name_of,
+    names_among,
     names_in,
     names_of,
     nodes_of,
@@ -73,12 +75,12 @@ def shape_only(node: ast.AST) -> set[int]:
     """Return the nodes in an expression whose shape only is read."""
     free: set[int] = set()
     for inner in nodes_of(node):
-        if isinstance(inner, ast.Attribute) and inner.attr in SHAPE:
-            free.add(id(inner.value))
-        elif isinstance(inner, ast.Call):
-            found = module_call(inner)
-            if called(inner) == "len" or found[1] in SHAPE_CALLS:
-                free.update(map(id, inner.args))
+        match inner:
+            case ast.Attribute(base, name) if name in SHAPE:
+                free.add(id(base))
+            case ast.Call(_, given):
+                if called(inner) == "len" or module_call(inner)[1] in SHAPE_CALLS:
+                    free.update(map(id, given))
     return free
 
 
@@ -161,11 +163,12 @@ class Memory:
         """Return the names of tuples without arrays, which are also subscripted."""
 
         def is_one(value: ast.expr, known: set[str]) -> bool:
-            if isinstance(value, ast.Subscript):
-                value = value.value  # items of such tuples are numbers or such tuples
-            if isinstance(value, ast.Name):
-                return value.id in known
-            return isinstance(value, ast.Tuple) and not any(map(self._is_array, value.elts))
+            match value:  # items of such tuples are numbers or such tuples
+                case ast.Name(id=name) | ast.Subscript(ast.Name(id=name)):
+                    return name in known
+                case ast.Tuple(items) | ast.Subscript(ast.Tuple(items)):
+                    return not any(map(self._is_array, items))
+            return False
 
         found = {*self._made}
         while left := {n for n in found if not all(is_one(v, found) for v in self._made[n])}:
@@ -188,36 +191,36 @@ class Memory:
 
     def _is_array(self, node: ast.expr) -> bool:
         """Whether the text shows that a value is an array."""
-        if isinstance(node, ast.Name):
-            return node.id in self.arrays
-        if isinstance(node, ast.Subscript):
-            parts = self._parts(node.slice)
-            return any(isinstance(p, ast.Slice) or self._is_array(p) for p in parts)
-        if isinstance(node, ast.BinOp):
-            if isinstance(node.op, ast.MatMult):
+        match node:
+            case ast.Name(id=name):
+                return name in self.arrays
+            case ast.Subscript(_, index):
+                parts = self._parts(index)
+                return any(isinstance(p, ast.Slice) or self._is_array(p) for p in parts)
+            case ast.BinOp(op=ast.MatMult()):
                 return False  # the product of two vectors is a number
-            return self._is_array(node.left) or self._is_array(node.right)
-        if isinstance(node, ast.Compare):
-            return any(map(self._is_array, (node.left, *node.comparators)))
-        if isinstance(node, ast.UnaryOp):
-            return self._is_array(node.operand)
-        if isinstance(node, ast.Attribute) and node.attr in {"T", *_OF_NUMBERS}:
-            return self._is_array(node.value)
-        if isinstance(node, ast.Call):
-            found = module_call(node)
-            if found[0].startswith("np"):
-                if found[1] in LIKE_ONE:
-                    return any(map(self._is_array, node.args[LIKE_ONE[found[1]] :][:1]))
-                if found[1] in MAKERS and (found[1] != "where" or len(node.args) < 3):
+            case ast.BinOp(left, _, right):
+                return self._is_array(left) or self._is_array(right)
+            case ast.Compare(left, _, others):
+                return any(map(self._is_array, (left, *others)))
+            case ast.UnaryOp(_, operand):
+                return self._is_array(operand)
+            case ast.Attribute(base, name) if name in {"T", *_OF_NUMBERS}:
+                return self._is_array(base)
+            case ast.Call(ast.Attribute(base, method), given):
+                module, function = module_call(node)
+                if not module.startswith("np"):
+                    return method in _ARRAY_METHODS and self._is_array(base)
+                if function in LIKE_ONE:
+                    return any(map(self._is_array, given[LIKE_ONE[function] :][:1]))
+                if function in MAKERS and (function != "where" or len(given) < 3):
                     return True
-                return found[1] not in _REDUCTIONS and any(map(self._is_array, node.args))
-            if isinstance(node.func, ast.Attribute) and node.func.attr in _ARRAY_METHODS:
-                return self._is_array(node.func.value)
+                return function not in _REDUCTIONS and any(map(self._is_array, given))
         return False
 
     def _parts(self, index: ast.expr) -> list[ast.expr]:
         """Return the parts of a subscript, also if it is a named tuple of indices."""
-        made = self._made.get(index.id, []) if isinstance(index, ast.Name) else []
+        made = self._made.get(name_of(index), [])
         if len(made) == 1 and isinstance(made[0], ast.Tuple):
             return leaves(made[0])
         if any(module_call(value) in _FINDS for value in made):
@@ -225,24 +228,26 @@ class Memory:
         return leaves(index)
 
     def _evidence(self, node: ast.AST) -> None:
-        if isinstance(node, (ast.Subscript, ast.Attribute)) and isinstance(node.value, ast.Name):
-            if not isinstance(node, ast.Attribute) or node.attr not in _OF_NUMBERS:
-                self.add_arrays([node.value.id])
-        elif isinstance(node, ast.Subscript):
-            if module_call(node.value) == ("arrays", "places"):
-                # `places` is used only with index arrays, so one of these names is an array
-                self._choosing.append(set(names_of(node.slice)))
-        elif isinstance(node, ast.Call):
-            summary = self.summaries.get(called(node))
-            module = module_call(node)
-            for position, argument in enumerate(node.args):
-                if isinstance(argument, ast.Name) and (
-                    called(node) == "len"
-                    or (summary is not None and position in summary.arrays)
-                    or added_to(module) == position
-                    or (module in PUSHES and position == 2)
-                ):
-                    self.add_arrays([argument.id])
+        match node:
+            case ast.Attribute(ast.Name(), name) if name in _OF_NUMBERS:
+                pass
+            case ast.Subscript(ast.Name(id=array)) | ast.Attribute(ast.Name(id=array)):
+                self.add_arrays([array])
+            case ast.Subscript(base, index):
+                if module_call(base) == ("arrays", "places"):
+                    # `places` is used only with index arrays, so one of these names is an array
+                    self._choosing.append(set(names_of(index)))
+            case ast.Call(_, given):
+                summary = self.summaries.get(called(node))
+                module = module_call(node)
+                for position, name in enumerate(map(name_of, given)):
+                    if name and (
+                        called(node) == "len"
+                        or (summary is not None and position in summary.arrays)
+                        or added_to(module) == position
+                        or (module in PUSHES and position == 2)
+                    ):
+                        self.add_arrays([name])
 
     def _assign(self, target: ast.expr, value: ast.expr) -> None:
         summary = self.summaries.get(called(value))
@@ -252,7 +257,7 @@ class Memory:
         for one, two in paired(target, value):
             names = names_of(one)
             function = called(two)
-            if len(names) > 1 and _makes_several(two):
+            if len(names) > 1 and makes_new(two):
                 continue
             if len(names) > 1 and function and not self.shared(two):
                 for places in itertools.combinations(range(len(names)), 2):
@@ -266,8 +271,7 @@ class Memory:
         if summary.results is None:
             return
         if len(targets) != len(summary.results):
-            names = list(filter(None, map(name_of, targets)))
-            self._unite([*names, *(n for found in given.values() for n in found)])
+            self._unite([*names_among(targets), *(n for found in given.values() for n in found)])
             return
         groups: dict[str, list[str]] = {}
         for position, kind in summary.classes.items():
@@ -281,58 +285,50 @@ class Memory:
 
     def shared(self, node: ast.expr) -> list[str]:
         """Return the arrays that a value may share elements with."""
-        if isinstance(node, ast.Name):
-            return [node.id] if node.id in self.arrays else []
-        if isinstance(node, ast.Subscript):
-            # indexing by an array copies
-            chosen = any(map(self._is_array, self._parts(node.slice)))
-            return [] if chosen else self.shared(node.value)
-        if isinstance(node, ast.Starred):
-            return self.shared(node.value)
-        if isinstance(node, ast.Attribute):
-            return [] if node.attr in SHAPE else self.shared(node.value)
-        if isinstance(node, ast.IfExp):
-            return [*self.shared(node.body), *self.shared(node.orelse)]
-        if isinstance(node, (ast.Tuple, ast.List)):
-            return [n for item in node.elts for n in self.shared(item)]
-        if isinstance(node, ast.BoolOp):
-            return [n for item in node.values for n in self.shared(item)]
-        if not isinstance(node, ast.Call):
-            return []
-        module = module_call(node)
-        if module[0] and not shows(module[1], node):
-            return []
-        if not module[0] and isinstance(node.func, ast.Attribute):
-            if node.func.attr in facts.NEW_METHODS:
-                return []
-            return [*self.shared(node.func.value), *(n for a in node.args for n in self.shared(a))]
-        if not module[0] and called(node) not in _SAME and not makes_named_tuple(node):
-            return []
-        return [n for argument in node.args for n in self.shared(argument)]
+        parts: list[ast.expr] = []
+        match node:
+            case ast.Name(id=name):
+                return [name] if name in self.arrays else []
+            case ast.Subscript(base, index):
+                # indexing by an array copies
+                parts = [] if any(map(self._is_array, self._parts(index))) else [base]
+            case ast.Attribute(base, name):
+                parts = [] if name in SHAPE else [base]
+            case ast.Starred(base):
+                parts = [base]
+            case ast.IfExp(_, one, other):
+                parts = [one, other]
+            case ast.Tuple(items) | ast.List(items) | ast.BoolOp(_, items):
+                parts = items
+            case ast.Call(_, given) if found := method_of(node):
+                parts = [] if found[1] in facts.NEW_METHODS else [found[0], *given]
+            case ast.Call(_, given):
+                module, name = module_call(node)
+                is_same = called(node) in _SAME or makes_named_tuple(node)
+                parts = given if (shows(name, node) if module else is_same) else []
+        return [array for part in parts for array in self.shared(part)]
 
     def written(self, statement: ast.stmt) -> list[str]:
         """Return the arrays whose elements a statement may write, without nested statements."""
-        found: list[str] = []
-        if isinstance(statement, (ast.Assign, ast.AugAssign)):
-            given = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-            for target in given:
-                for leaf in leaves(target):
-                    if isinstance(leaf, ast.Subscript):
-                        found += self.shared(leaf.value)
-            if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
-                found += self.shared(statement.target)
-            found += self._written_by(statement.value)
-        elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-            call = statement.value
-            module = module_call(call)
-            if called(call) in self.summaries:
-                found += self._written_by(call)
-            elif not any(n.id in self.bars for n in names_in(call)):
-                args = call.args[:1] if module[0] == "arrays" else call.args
-                found += [n for a in args for n in self.shared(a)]
-                if not module[0] and isinstance(call.func, ast.Attribute):
-                    found += self.shared(call.func.value)
-        return found
+        parts: list[ast.expr] = []
+        match statement:
+            case ast.Assign(targets, value):
+                stored = [leaf for target in targets for leaf in leaves(target)]
+                parts = [leaf.value for leaf in stored if isinstance(leaf, ast.Subscript)]
+            case ast.AugAssign(ast.Subscript(array) | (ast.Name() as array), _, value):
+                parts = [array]
+            case ast.AugAssign(_, _, value):
+                pass
+            case ast.Expr(ast.Call(_, given) as value):
+                is_known = called(value) in self.summaries
+                if not is_known and not any(n.id in self.bars for n in names_in(value)):
+                    parts = given[:1] if module_call(value)[0] == "arrays" else given
+                    if found := method_of(value):
+                        parts = [*parts, found[0]]
+            case _:
+                return []
+        shared = [array for part in parts for array in self.shared(part)]
+        return [*shared, *self._written_by(value)]
 
     def _written_by(self, value: ast.expr) -> list[str]:
         summary = self.summaries.get(called(value))
@@ -351,8 +347,8 @@ def _same_kind(value: ast.expr) -> str:
     return name_of(value.args[0] if calls(value, [("np", "copy")]) else value)
 
 
-def _makes_several(value: ast.expr) -> bool:
-    """Whether a function of NumPy returns several arrays, which are new and different ones."""
+def makes_new(value: ast.expr) -> bool:
+    """Whether a function of NumPy is called whose results are new and different arrays."""
     module, name = module_call(value)
     return isinstance(value, ast.Call) and module.startswith("np") and not shows(name, value)
 

@@ -12,17 +12,14 @@ from tapegrad.transform.verifier.code import (
     Code,
     called,
     makes_named_tuple,
+    method_of,
     module_call,
     names_in,
 )
 from tapegrad.transform.verifier.cotangents import Cotangents
 from tapegrad.transform.verifier.memory import SHAPE, SHAPE_CALLS, Memory
 from tapegrad.transform.verifier.summary import Summary
-from tapegrad.transform.verifier.tape import (
-    InRow,
-    Item,
-    Tape,
-)
+from tapegrad.transform.verifier.tape import InRow, Item, Tape
 
 _PURE = frozenset(vars(builtins)) - {"input", "print", "open", "next", "iter"}
 
@@ -187,21 +184,21 @@ class Numbering:
 
     def handle(self, node: ast.expr) -> int:
         """Return the number of a value, ignoring the elements of arrays."""
-        if isinstance(node, ast.Name):
-            found = self.named(node.id)
-            return self.elements[found][0] if found in self.elements else found
-        if isinstance(node, ast.Subscript):
-            return self.number("view", self.handle(node.value), self.value(node.slice))
-        if isinstance(node, ast.Attribute):
-            return self.number("attribute", node.attr, self.handle(node.value))
-        if isinstance(node, ast.Tuple):
-            whole = self.joined_tuple(node)
-            return self.number("tuple", *map(self.handle, node.elts)) if whole is None else whole
-        if isinstance(node, ast.IfExp):
-            parts = (self.value(node.test), self.handle(node.body), self.handle(node.orelse))
-            return self.number("choice", *parts)
-        if isinstance(node, ast.Call) and self.is_pure(node):
-            return self.call(node, self.handle)
+        match node:
+            case ast.Name(id=name):
+                found = self.named(name)
+                return self.elements[found][0] if found in self.elements else found
+            case ast.Subscript(base, index):
+                return self.number("view", self.handle(base), self.value(index))
+            case ast.Attribute(base, name):
+                return self.number("attribute", name, self.handle(base))
+            case ast.Tuple(items):
+                whole = self.joined_tuple(node)
+                return self.number("tuple", *map(self.handle, items)) if whole is None else whole
+            case ast.IfExp(test, one, other):
+                return self.number("choice", self.value(test), self.handle(one), self.handle(other))
+            case ast.Call() if self.is_pure(node):
+                return self.call(node, self.handle)
         return self.value(node)
 
     def named(self, name: str) -> int:
@@ -212,51 +209,37 @@ class Numbering:
 
     def value(self, node: ast.expr) -> int:
         """Return the number of a value, including the elements of arrays."""
-        if isinstance(node, ast.Name):
-            found = self.named(node.id)
-            if found in self.elements:
-                array, contents = self.elements[found]
-                self.reading.update(contents)
-                return self.number("content", array, contents)
-            if node.id not in self.memory.arrays:
+        match node:
+            case ast.Name(id=name):
+                found = self.named(name)
+                if found in self.elements:
+                    array, contents = self.elements[found]
+                    self.reading.update(contents)
+                    return self.number("content", array, contents)
+                if name not in self.memory.arrays:
+                    return found
+                return self.number("content", found, self.version([name]))
+            case ast.Constant(constant):
+                return self.number("constant", type(constant).__name__, repr(constant))
+            case ast.Subscript(base, index):
+                parts = (self.handle(base), self.value(index))
+                of = self.named(base.id) if isinstance(base, ast.Name) else -1
+                if of in self.elements:
+                    self.reading.update(contents := self.elements[of][1])
+                    return self.number("item", *parts, contents)
+                return self.number("item", *parts, self.version(self.memory.shared(base)))
+            case ast.Attribute(base, name):
+                of = (self.handle if name in SHAPE else self.value)(base)
+                found = self.number("attribute", name, of)
+                if name in ("real", "imag"):
+                    self.parts[found] = (int(name == "imag"), 2, of)
                 return found
-            return self.number("content", found, self.version([node.id]))
-        if isinstance(node, ast.Constant):
-            return self.number("constant", type(node.value).__name__, repr(node.value))
-        if isinstance(node, ast.Subscript):
-            parts = (self.handle(node.value), self.value(node.slice))
-            base = self.named(node.value.id) if isinstance(node.value, ast.Name) else -1
-            if base in self.elements:
-                self.reading.update(contents := self.elements[base][1])
-                return self.number("item", *parts, contents)
-            return self.number("item", *parts, self.version(self.memory.shared(node.value)))
-        if isinstance(node, ast.Attribute):
-            of = (self.handle if node.attr in SHAPE else self.value)(node.value)
-            found = self.number("attribute", node.attr, of)
-            if node.attr in ("real", "imag"):
-                self.parts[found] = (int(node.attr == "imag"), 2, of)
-            return found
-        if isinstance(node, ast.Call):
-            if called(node) == "complex":
-                whole = self.joined([self.value(part) for part in node.args])
+            case ast.Call():
+                return self.returned(node)
+            case ast.Tuple():
+                whole = self.joined_tuple(node)
                 if whole is not None:
                     return whole
-            if not self.is_pure(node):
-                if not self.cotangents.is_reverse(called(node)):  # its reads are known
-                    for argument in node.args:
-                        self.value(argument)
-                return self.new()
-            callee = module_call(node)
-            if called(node) == "type":
-                made = self.call(node, self.value)
-                self.classes.add(made)
-                return made
-            is_shape = called(node) == "len" or callee[1] in SHAPE_CALLS
-            return self.call(node, self.handle if is_shape else self.value)
-        if isinstance(node, ast.Tuple):
-            whole = self.joined_tuple(node)
-            if whole is not None:
-                return whole
         fields: list[int | str] = []
         for name, part in ast.iter_fields(node):
             if name == "ctx":
@@ -267,6 +250,24 @@ class Numbering:
                 else:
                     fields.append(type(one).__name__ if isinstance(one, ast.AST) else repr(one))
         return self.number(type(node).__name__, *fields)
+
+    def returned(self, node: ast.Call) -> int:
+        """Return the number of what a call returns."""
+        name = called(node)
+        if name == "complex":
+            whole = self.joined([self.value(part) for part in node.args])
+            if whole is not None:
+                return whole
+        if not self.is_pure(node):
+            if not self.cotangents.is_reverse(name):  # its reads are known
+                for argument in node.args:
+                    self.value(argument)
+            return self.new()
+        is_shape = name == "len" or module_call(node)[1] in SHAPE_CALLS
+        made = self.call(node, self.handle if is_shape else self.value)
+        if name == "type":
+            self.classes.add(made)
+        return made
 
     def joined(self, parts: list[int]) -> int | None:
         """Return the number of a whole that is rebuilt from all its parts, None otherwise."""
@@ -298,8 +299,8 @@ class Numbering:
         base: Any = called(node) or module_call(node)
         if base in self.local:
             base = ("class", self.named(base))
-        if base == ("", "") and isinstance(node.func, ast.Attribute):
-            base = (node.func.attr, of(node.func.value))
+        if method := method_of(node):
+            base = (method[1], of(method[0]))
         named = tuple((k.arg, of(k.value)) for k in node.keywords)
         return self.number("call", base, tuple(map(of, node.args)), named)
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from typing import TypeVar
 
+from tapegrad.transform.verifier.code import name_of
 from tapegrad.transform.verifier.events import Number
 from tapegrad.transform.verifier.frames import Choices, Frame
+
+Part = TypeVar("Part")
 
 
 class Outcomes:
@@ -33,13 +37,14 @@ class Outcomes:
 
     def key(self, node: ast.AST) -> Hashable:
         """Return a key that is equal for expressions with equal values."""
-        if isinstance(node, ast.Name):
-            found = self.frame.get(node.id)
-            if found is None:
-                return node.id
-            return found.key if isinstance(found, Number) else "array"
-        if isinstance(node, ast.Constant):
-            return repr(node.value)
+        match node:
+            case ast.Name(id=name):
+                found = self.frame.get(name)
+                if found is None:
+                    return name
+                return found.key if isinstance(found, Number) else "array"
+            case ast.Constant(constant):
+                return repr(constant)
         parts: list[Hashable] = [type(node).__name__]
         children = ast.iter_child_nodes(node)
         parts += [self.key(child) for child in children if not isinstance(child, ast.expr_context)]
@@ -58,21 +63,16 @@ class Outcomes:
 
     def truth(self, node: ast.AST, test: ast.expr) -> bool:
         """Return the outcome of a test."""
-        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-            wish, self.wish = self.wish, None if self.wish is None else not self.wish
-            found = not self.truth(node, test.operand)
-            self.wish = wish
-            return found
-        if isinstance(test, ast.Constant):
-            return bool(test.value)
-        if isinstance(test, ast.BoolOp):
-            is_and = isinstance(test.op, ast.And)
-            outcomes = (self.truth(node, part) for part in test.values)
-            return all(outcomes) if is_and else any(outcomes)
-        if isinstance(test, ast.Name):
-            value = self.frame.get(test.id)
-            if isinstance(value, Number):
-                return self.truth_of(node, value)
+        kind, parts = _formula(test)
+        if kind:
+            return self.combined(kind, lambda part: self.truth(node, part), parts)
+        match test:
+            case ast.Constant(constant):
+                return bool(constant)
+            case ast.Name(id=name):
+                value = self.frame.get(name)
+                if isinstance(value, Number):
+                    return self.truth_of(node, value)
         key = self.key(test)
         if key not in self.truths:
             self.truths[key] = self.side(node)
@@ -81,31 +81,40 @@ class Outcomes:
     def truth_of(self, node: ast.AST, number: Number) -> bool:
         if number.truth is None:
             kind, parts = self.formulas.get(number, ("", []))
-            if kind == "not":
-                wish, self.wish = self.wish, None if self.wish is None else not self.wish
-                number.truth = not self.truth_of(node, parts[0])
-                self.wish = wish
-            elif kind == "and":
-                number.truth = all(self.truth_of(node, part) for part in parts)
-            elif kind == "or":
-                number.truth = any(self.truth_of(node, part) for part in parts)
+            if kind:
+                number.truth = self.combined(kind, lambda part: self.truth_of(node, part), parts)
             else:
                 number.truth = self.side(node)
         return number.truth
 
+    def combined(self, kind: str, truth: Callable[[Part], bool], parts: list[Part]) -> bool:
+        """Return the outcome of parts with ``not``, ``and`` or ``or``."""
+        if kind != "not":
+            return (all if kind == "and" else any)(map(truth, parts))
+        wish, self.wish = self.wish, None if self.wish is None else not self.wish
+        found = not truth(parts[0])
+        self.wish = wish
+        return found
+
     def formula(self, number: Number, node: ast.expr) -> None:
         """Note how the truth of a number follows from others."""
-        kind, parts = "", []
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-            kind, parts = "not", [node.operand]
-        elif isinstance(node, ast.BoolOp):
-            kind, parts = "and" if isinstance(node.op, ast.And) else "or", node.values
+        kind, parts = _formula(node)
         if kind:
             found = []
             for part in parts:
-                value = self.frame.get(part.id) if isinstance(part, ast.Name) else None
+                value = self.frame.get(name_of(part))
                 if not isinstance(value, Number):
                     value = Number(self.key(part))
                     self.formula(value, part)
                 found.append(value)
             self.formulas[number] = kind, found
+
+
+def _formula(node: ast.expr) -> tuple[str, list[ast.expr]]:
+    """Return what stands between the parts of a test, "" for other expressions."""
+    match node:
+        case ast.UnaryOp(ast.Not(), operand):
+            return "not", [operand]
+        case ast.BoolOp(op, parts):
+            return "and" if isinstance(op, ast.And) else "or", parts
+    return "", []

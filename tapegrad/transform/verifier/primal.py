@@ -10,8 +10,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Hashable
 
-from tapegrad.transform.syntax import key_of, paired, text_of
-from tapegrad.transform.verifier.code import Code, called
+from tapegrad.transform.syntax import key_of, text_of
+from tapegrad.transform.verifier.code import Code, called, is_in, pairs_in
 from tapegrad.transform.verifier.cotangents import FORWARD, TANGENT
 
 
@@ -55,38 +55,40 @@ class _Match:
 
     def match(self, statement: ast.stmt, wanted: ast.stmt) -> tuple[bool, ast.stmt | None]:
         """Return whether a statement is the wanted one, and otherwise what it lacks."""
-        if isinstance(statement, ast.Expr) and isinstance(wanted, ast.Assign):
-            # an expression statement whose result is not read
-            return key_of(statement.value) == key_of(wanted.value), None
-        if type(statement) is not type(wanted):
-            return False, None
-        if isinstance(wanted, (ast.If, ast.For, ast.While)):
-            assert isinstance(statement, (ast.If, ast.For, ast.While))
-            if _head(statement) != _head(wanted):
+        match statement, wanted:
+            case ast.Expr(given), ast.Assign(_, value):
+                # an expression statement whose result is not read
+                return key_of(given) == key_of(value), None
+            case _ if type(statement) is not type(wanted):
                 return False, None
-            lacks = self.missing(statement.body, wanted.body)
-            lacks = lacks or self.missing(statement.orelse, wanted.orelse)
-            return lacks is None, lacks
-        if key_of(statement) == key_of(wanted):
-            return True, None
-        if not isinstance(statement, ast.Assign) or not isinstance(wanted, ast.Assign):
-            return False, None
-        return _is_call(statement, wanted) or self.is_among(statement, wanted), None
+            case (
+                ast.If() | ast.For() | ast.While() as one,
+                ast.If() | ast.For() | ast.While() as other,
+            ):
+                if _head(one) != _head(other):
+                    return False, None
+                lacks = self.missing(one.body, other.body)
+                lacks = lacks or self.missing(one.orelse, other.orelse)
+                return lacks is None, lacks
+            case _ if key_of(statement) == key_of(wanted):
+                return True, None
+            case ast.Assign() as one, ast.Assign() as other:
+                return _is_call(one, other) or self.is_among(one, other), None
+        return False, None
 
     def is_among(self, statement: ast.Assign, wanted: ast.Assign) -> bool:
         """Whether the names of the function in a tuple assignment get the wanted values."""
-        given = paired(statement.targets[0], statement.value)
-        own = [(t, v) for t, v in given if isinstance(t, ast.Name) and t.id in self.names]
+        given = pairs_in(statement)
+        own = [(target, value) for target, value in given if is_in(target, self.names)]
         if len(given) < 2 or len(own) == len(given):
             return False
-        return key_of(own) == key_of(paired(wanted.targets[0], wanted.value))
+        return key_of(own) == key_of(pairs_in(wanted))
 
 
-def _head(node: ast.stmt) -> Hashable:
+def _head(node: ast.If | ast.For | ast.While) -> Hashable:
     """Return what a loop is over, or the test of a branch or a loop."""
     if isinstance(node, ast.For):
         return key_of(node.target), key_of(node.iter)
-    assert isinstance(node, (ast.If, ast.While))
     return key_of(node.test)
 
 
@@ -96,29 +98,30 @@ def _is_call(statement: ast.Assign, wanted: ast.Assign) -> bool:
     This is its forward half, or the function that also computes tangents. Methods take the instance
     as the first argument, and keyword arguments become positional.
     """
-    one, two = statement.value, wanted.value
-    target = statement.targets[0]
-    if not isinstance(one, ast.Call) or not (FORWARD.search(called(one)) or is_pushed(target, one)):
+    target, call = statement.targets[0], statement.value
+    if not isinstance(call, ast.Call):
+        return False
+    if not FORWARD.search(called(call)) and not is_pushed(target, call):
         return False
     first = target.elts[0] if isinstance(target, ast.Tuple) else target
     if text_of(first) != text_of(wanted.targets[0]):
         return False
-    given = list(map(text_of, one.args))
-    if isinstance(two, ast.Attribute):
-        return given[:1] == [text_of(two.value)]
-    if not isinstance(two, ast.Call):
-        return False
-    if isinstance(two.func, ast.Attribute) and given[:1] == [text_of(two.func.value)]:
-        given = given[1:]
-    expected = list(map(text_of, two.args))
-    named = [text_of(k.value) for k in two.keywords]
-    rest = given[len(expected) :]
-    return given[: len(expected)] == expected and all(text in rest for text in named)
+    given = list(map(text_of, call.args))
+    match wanted.value:
+        case ast.Attribute(instance):
+            return given[:1] == [text_of(instance)]
+        case ast.Call(func, arguments, keywords):
+            if isinstance(func, ast.Attribute) and given[:1] == [text_of(func.value)]:
+                given = given[1:]
+            expected = list(map(text_of, arguments))
+            rest = given[len(expected) :]
+            are_named = all(text_of(k.value) in rest for k in keywords)
+            return given[: len(expected)] == expected and are_named
+    return False
 
 
 def is_pushed(target: ast.expr, value: ast.expr) -> bool:
     """Whether an assignment calls a function that returns a value and its tangent."""
     name = called(value)
-    if not isinstance(target, ast.Tuple) or len(target.elts) != 2:
-        return False
-    return bool(TANGENT.search(name)) or name.startswith("jvp")
+    is_pair = isinstance(target, ast.Tuple) and len(target.elts) == 2
+    return is_pair and (bool(TANGENT.search(name)) or name.startswith("jvp"))

@@ -8,10 +8,9 @@ in the structure of the arguments and of the result.
 from __future__ import annotations
 
 import ast
-from typing import Any
 
 from tapegrad.transform.syntax import text_of
-from tapegrad.transform.verifier.code import Code, called, results_of
+from tapegrad.transform.verifier.code import Code, call_in, called, results_of
 from tapegrad.transform.verifier.cotangents import DOT
 from tapegrad.transform.verifier.forward_names import TangentCode
 
@@ -27,10 +26,10 @@ def check_pushforward(code: Code, others: dict[str, TangentCode]) -> None:
         With the line of the call or the return.
     """
     for place, statement in enumerate(code.body):
-        value: Any = getattr(statement, "value", None)
-        other = others.get(called(value))
-        if other is not None:
-            _check_arguments(code, statement, value, other)
+        call = call_in(statement)
+        if call is not None and called(call) in others:
+            other = others[called(call)]
+            _check_arguments(code, statement, call, other)
             _check_results(code, statement, code.body[place + 1 :], other)
 
 
@@ -58,14 +57,14 @@ def _check_arguments(code: Code, statement: ast.stmt, call: ast.Call, other: Tan
 def _check_results(
     code: Code, statement: ast.stmt, rest: list[ast.stmt], other: TangentCode
 ) -> None:
-    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
-    end = rest[0].value if len(rest) == 1 and isinstance(rest[0], ast.Return) else None
-    if not isinstance(target, ast.Tuple) or not isinstance(end, ast.Tuple) or len(end.elts) != 2:
-        raise code.wrong("it does not return the value with its tangent", statement)
-    value, row = map(text_of, target.elts)
+    match statement, rest:
+        case ast.Assign([ast.Tuple(targets), *_]), [ast.Return(ast.Tuple([returned, tangents]))]:
+            value, row = map(text_of, targets)
+        case _:
+            raise code.wrong("it does not return the value with its tangent", statement)
     result, dots = other.results()
-    parts, found = results_of(result), results_of(end.elts[1])
-    if text_of(end.elts[0]) != value or len(parts) != len(found):
+    parts, found = results_of(result), results_of(tangents)
+    if text_of(returned) != value or len(parts) != len(found):
         raise code.wrong("it does not return the value with its tangent", rest[0])
     stems = [text_of(dot).removesuffix(other.suffix) for dot in dots]
     for part, tangent in zip(map(text_of, parts), found, strict=True):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 
 from tapegrad.transform.syntax import text_of
+from tapegrad.transform.verifier.code import is_in
 from tapegrad.transform.verifier.cotangents import SEED
 from tapegrad.transform.verifier.events import Event, Expected, Value
-from tapegrad.transform.verifier.linear import ONE, ZERO, Map, negative, product, total
+from tapegrad.transform.verifier.linear import ONE, ZERO, Map, product, total
 from tapegrad.transform.verifier.sources import Helper, Sources
 from tapegrad.transform.verifier.walk import Walk
 
@@ -20,6 +21,8 @@ class Reading(Sources):
     walk
         The walk.
     """
+
+    kind = "cotangent"
 
     def __init__(self, walk: Walk) -> None:
         super().__init__(walk)
@@ -38,16 +41,16 @@ class Reading(Sources):
 
     def gain(self, node: ast.expr, target: str, statement: ast.stmt) -> Map:
         """Return what an expression adds to the cotangent of a name."""
-        if isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.BinOp):
-            inner = node.operand  # the scale of a recurrence comes before the sign
-            if isinstance(inner.left, ast.Name) and inner.left.id in self.scales:
-                node = ast.BinOp(inner.left, inner.op, ast.UnaryOp(node.op, inner.right))
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-            left = node.left
-            if isinstance(left, ast.Name) and left.id in self.scales and self.sources(node.right):
-                scale = self.number(left.id, statement)
-                assert not isinstance(scale, Helper)
-                return product(self.gain(node.right, target, statement), scale)
+        match node:
+            case ast.UnaryOp(minus, ast.BinOp(left, op, right)) if is_in(left, self.scales):
+                # the scale of a recurrence comes before the sign
+                node = ast.BinOp(left, op, ast.UnaryOp(minus, right))
+        match node:
+            case ast.BinOp(ast.Name(id=factor), ast.Mult(), right) if factor in self.scales:
+                if self.sources(right):
+                    scale = self.number(factor, statement)
+                    assert not isinstance(scale, Helper)
+                    return product(self.gain(right, target, statement), scale)
         found = self.sources(node)
         if not found:
             return self.constant(node, target, statement)
@@ -63,9 +66,7 @@ class Reading(Sources):
                 return self.edge(value.event, [(0, value.value)], target, sign, statement)
             is_copy = self.facts.is_copy(stem, target)
             if (is_copy and sign) or is_part or not stem:
-                if not sign:
-                    raise self.wrong("a factor where the cotangent goes on as it is", statement)
-                return value if sign > 0 else negative(value)
+                return self.unscaled(value, sign, statement)
         events = []
         values: list[tuple[int, Map]] = []
         for name, value, is_part in found:
@@ -108,9 +109,7 @@ class Reading(Sources):
         found = ZERO
         for place, value in values:
             if operand.sign:
-                if not sign:
-                    raise self.wrong("a factor where the cotangent goes on as it is", statement)
-                change = value if sign > 0 else negative(value)
+                change = self.unscaled(value, sign, statement)
             else:
                 change = product(self.maps.of(event.number, place, target, count), value)
             found = total(found, change)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import re
 
-from tapegrad.transform.syntax import paired
 from tapegrad.transform.verifier.code import ZEROS, Code, called, module_call, names_of
 from tapegrad.transform.verifier.memory import differ
 from tapegrad.transform.verifier.summary import Summary
@@ -52,10 +51,7 @@ def check_returned(codes: list[Code], summaries: dict[str, Summary], fresh: set[
 def _made(code: Code) -> set[str]:
     """Return the names whose cotangents or tangents are new arrays of zeros."""
     return {
-        _OWN.sub("", target.id)
-        for statement in code.statements
-        if isinstance(statement, ast.Assign)
-        for target, value in paired(statement.targets[0], statement.value)
-        if isinstance(target, ast.Name) and _OWN.search(target.id)
-        if module_call(value) in ZEROS
+        _OWN.sub("", name)
+        for name, value in code.pairs
+        if _OWN.search(name) and module_call(value) in ZEROS
     }

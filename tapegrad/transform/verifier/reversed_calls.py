@@ -6,7 +6,7 @@ import ast
 import builtins
 from typing import Any
 
-from tapegrad.transform.verifier.code import called, names_in, names_of
+from tapegrad.transform.verifier.code import call_in, called, names_in, names_of
 from tapegrad.transform.verifier.cotangents import FORWARD, REVERSE, TAPE
 from tapegrad.transform.verifier.numbering import Needs, Numbering
 
@@ -45,11 +45,11 @@ class ReversedCalls:
 
     def unread(self, node: ast.AST) -> set[int]:
         """Return the arguments that the called reverse function does not read."""
-        value = getattr(node, "value", None)
-        if not isinstance(value, ast.Call):
+        call = call_in(node)
+        if call is None:
             return set()
-        places = self.needs.get(called(value), Needs()).unread
-        return {id(argument) for k, argument in enumerate(value.args) if k in places}
+        places = self.needs.get(called(call), Needs()).unread
+        return {id(argument) for k, argument in enumerate(call.args) if k in places}
 
     def agree(self, one: tuple[int, ...], other: tuple[int, ...], function: str) -> bool:
         """Whether two calls agree on the arguments that a reverse function reads."""
@@ -59,15 +59,15 @@ class ReversedCalls:
 
     def note_call(self, node: ast.stmt) -> None:
         """Check a call of a reverse function, or remember a call that may be reversed later."""
-        value: Any = getattr(node, "value", None)
-        function = called(value) if isinstance(node, (ast.Assign, ast.Expr)) else ""
+        call = call_in(node) if isinstance(node, (ast.Assign, ast.Expr)) else None
+        function = called(call)
         self.noted = None
-        if not function:
+        if call is None or not function:
             return
         if function in self.numbers.summaries and REVERSE.search(function):
-            self.check_call(function, value, node)
+            self.check_call(function, call, node)
         elif function not in vars(builtins):
-            self.noted = (function, value, self.primal_arguments(value))
+            self.noted = (function, call, self.primal_arguments(call))
 
     def note_contents(self, node: ast.stmt) -> None:
         """Note the contents of arrays after a call that may be reversed later."""
@@ -77,16 +77,12 @@ class ReversedCalls:
         self.noted = None
         pair = FORWARD.sub(r"_reverse\1", function)
         names = [n for a in call.args for n in self.memory.shared(a)]
-        if isinstance(node, ast.Assign):
-            found = names_of(node.targets[0])
-            results = [n if n in self.memory.arrays else "" for n in found]
-        else:
-            results = []
+        found = names_of(node.targets[0]) if isinstance(node, ast.Assign) else []
+        results = [n if n in self.memory.arrays else "" for n in found]
         noted = {self.memory.of(n): self.contents_of(n) for n in (*names, *results) if n}
         noted["results"] = len(results)
-        if isinstance(node, ast.Assign):
-            values = map(self.numbers.state.values.get, found)
-            noted.update((f"value {k}", v) for k, v in enumerate(values) if v is not None)
+        values = map(self.numbers.state.values.get, found)
+        noted.update((f"value {k}", v) for k, v in enumerate(values) if v is not None)
         for place, name in enumerate(results):
             if name:
                 noted[f"result {place}"] = self.contents_of(name)

@@ -27,7 +27,7 @@ from __future__ import annotations
 import ast
 
 from tapegrad.transform.syntax import leaves, text_of
-from tapegrad.transform.verifier.code import Code, called, calls, module_call, names_of
+from tapegrad.transform.verifier.code import Code, call_in, called, calls, module_call, names_of
 from tapegrad.transform.verifier.cotangents import REVERSE, SEED, TAPE
 from tapegrad.transform.verifier.numbering import Needs
 from tapegrad.transform.verifier.summary import Summary
@@ -167,7 +167,7 @@ def _returns(node: ast.stmt, parts: list[str]) -> bool:
 
 def _parts(code: Code, node: ast.stmt) -> tuple[str, ast.Call]:
     """Return the target and the call of a statement."""
-    value = getattr(node, "value", None)
-    if not isinstance(value, ast.Call) or value.keywords:
+    call = call_in(node)
+    if call is None or call.keywords:
         raise code.wrong("not what the functions of a segment do", node)
-    return (text_of(node.targets[0]) if isinstance(node, ast.Assign) else ""), value
+    return (text_of(node.targets[0]) if isinstance(node, ast.Assign) else ""), call

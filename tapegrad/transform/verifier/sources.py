@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from typing import NamedTuple
 
-from tapegrad.transform.verifier.code import called, calls, module_call
+from tapegrad.transform.verifier.code import called, calls, module_call, sign_of
 from tapegrad.transform.verifier.events import Contents, Event, Handle
-from tapegrad.transform.verifier.linear import Map
+from tapegrad.transform.verifier.linear import Map, negative
 from tapegrad.transform.verifier.memory import SHAPE, SHAPE_CALLS
 from tapegrad.transform.verifier.walk import Walk
 
@@ -32,6 +32,8 @@ class Source(NamedTuple):
 class Sources:
     """The cotangents or tangents at each point of a walk."""
 
+    kind: str  # "cotangent" or "tangent"
+
     def __init__(self, walk: Walk) -> None:
         self.walk = walk
         self.bars, self.suffix, self.facts = walk.bars, walk.suffix, walk.facts
@@ -44,6 +46,12 @@ class Sources:
         if found is None:
             raise self.wrong(f"{name} is read where it has no value", node)
         return found
+
+    def unscaled(self, value: Map, sign: int, node: ast.AST) -> Map:
+        """Return a cotangent or tangent that goes on as it is, with a sign."""
+        if not sign:
+            raise self.wrong(f"a factor where the {self.kind} goes on as it is", node)
+        return value if sign > 0 else negative(value)
 
     def sources(self, node: ast.expr) -> list[Source]:
         """Return the cotangents or tangents that an expression reads."""
@@ -64,21 +72,7 @@ class Sources:
     def source(self, node: ast.expr) -> Source | None:
         while calls(node, [("runtime", "moved")]):
             node = node.args[0]  # or what stands for 0, if others are not 0
-        inner: ast.expr = node
-        while not isinstance(inner, ast.Name):
-            if isinstance(inner, ast.Subscript):
-                inner = inner.value
-            elif (
-                isinstance(inner, ast.Call)
-                and isinstance(inner.func, ast.Attribute)
-                and inner.func.attr in ("copy", "reshape", "ravel", "flatten", "transpose")
-            ):
-                inner = inner.func.value
-            elif isinstance(inner, ast.Attribute) and inner.attr == "T":
-                inner = inner.value
-            else:
-                return None
-        name = inner.id
+        name = _shown(node)
         if name not in self.bars:
             return None
         handle = self.walk.frame.get(name)
@@ -95,12 +89,23 @@ class Sources:
         """Return 1 or -1 if an expression is a cotangent or minus a cotangent, else 0."""
         if self.source(node) is not None:
             return 1
-        if isinstance(node, ast.UnaryOp):
-            found = self.sign(node.operand)
-            return -found if isinstance(node.op, ast.USub) else found
-        if isinstance(node, ast.Attribute) and node.attr == "real":
-            return self.sign(node.value)  # the cotangent of a real operand
-        if isinstance(node, ast.Call) and node.args:
-            if (called(node) or module_call(node)[1]) in _SUMS:
-                return self.sign(node.args[-1])
+        match node:
+            case ast.UnaryOp(op, operand):
+                return sign_of(op) * self.sign(operand)
+            case ast.Attribute(base, "real"):
+                return self.sign(base)  # the cotangent of a real operand
+            case ast.Call(_, [*_, last]) if (called(node) or module_call(node)[1]) in _SUMS:
+                return self.sign(last)
         return 0
+
+
+def _shown(node: ast.expr) -> str:
+    """Return the name that a part or a copy is of, "" for other expressions."""
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Subscript(base) | ast.Attribute(base, "T"):
+            return _shown(base)
+        case ast.Call(ast.Attribute(base, "copy" | "reshape" | "ravel" | "flatten" | "transpose")):
+            return _shown(base)
+    return ""

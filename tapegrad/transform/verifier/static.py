@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from tapegrad.transform.syntax import paired, text_of
-from tapegrad.transform.verifier.code import assigned, module_call, names_in, noted
+from tapegrad.transform.syntax import text_of
+from tapegrad.transform.verifier.code import assigned, module_call, name_of, names_in, noted
 from tapegrad.transform.verifier.cotangents import TAPE
 
 
@@ -40,19 +40,15 @@ class Static:
         for code in codes:
             given = {p.removesuffix(suffix) for p in code.parameters if p.endswith(suffix)}
             self.zeros |= given - set(code.parameters)  # parts of arguments have separate arrays
-            for statement in code.statements:
-                if not isinstance(statement, ast.Assign):
-                    continue
-                for target, value in paired(statement.targets[0], statement.value):
-                    if not isinstance(target, ast.Name):
-                        continue
-                    if isinstance(value, ast.Name):
-                        self.copies.add((target.id, value.id))
-                    if target.id in cotangents.names:
-                        if module_call(value)[1] in ("zeros", "zeros_like"):
-                            self.zeros.add(target.id.removesuffix(suffix))
-                    if isinstance(value, ast.BinOp) and text_of(value.left) == "top":
-                        self.needed.add(target.id)
+            for name, value in code.pairs:
+                match value:
+                    case ast.Name(id=source):
+                        self.copies.add((name, source))
+                    case ast.BinOp(ast.Name("top")):
+                        self.needed.add(name)
+                    case ast.Call() if module_call(value)[1] in ("zeros", "zeros_like"):
+                        if name in cotangents.names:
+                            self.zeros.add(name.removesuffix(suffix))
         every = {n.id for code in codes for s in code.statements for n in names_in(s)}
         self.outside = {n for n in every if n + suffix in cotangents.names} - self.primal
         self.primal |= self.outside
@@ -82,10 +78,8 @@ def names_of_loop(node: ast.For | ast.While) -> set[str]:
 def counters(node: ast.For | ast.While) -> set[str]:
     """Return the names that count the iterations of a loop (cached)."""
     return {
-        s.target.id
+        name
         for s in node.body
-        if isinstance(s, ast.AugAssign)
-        and isinstance(s.target, ast.Name)
-        and s.target.id not in TAPE
-        and text_of(s.value) == "1"
+        if isinstance(s, ast.AugAssign) and text_of(s.value) == "1"
+        if (name := name_of(s.target)) and name not in TAPE
     }

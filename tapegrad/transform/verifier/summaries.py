@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import ast
 
-from tapegrad.transform.syntax import paired
 from tapegrad.transform.verifier.code import (
     PUSHES,
     Code,
+    call_in,
     called,
     module_call,
     name_of,
     names_in,
     names_of,
+    pairs_in,
 )
 from tapegrad.transform.verifier.cotangents import Cotangents
-from tapegrad.transform.verifier.memory import Memory, added_to, shape_only, shows
+from tapegrad.transform.verifier.memory import Memory, added_to, makes_new, shape_only
 from tapegrad.transform.verifier.summary import Summary
 
 
@@ -77,10 +78,7 @@ def _is_number(value: ast.expr) -> bool:
 
 def _is_made(value: ast.expr) -> bool:
     """Whether a value is made by an operation, so that it is new if it is an array."""
-    if isinstance(value, ast.Call):
-        module = module_call(value)
-        return module[0].startswith("np") and not shows(module[1], value)
-    return isinstance(value, (ast.BinOp, ast.UnaryOp))
+    return makes_new(value) or isinstance(value, (ast.BinOp, ast.UnaryOp))
 
 
 def _reads(statement: ast.stmt, memory: Memory, summaries: dict[str, Summary]) -> list[str]:
@@ -93,23 +91,20 @@ def _reads(statement: ast.stmt, memory: Memory, summaries: dict[str, Summary]) -
         free = shape_only(node)
         return [n.id for n in names_in(node) if n.id in bars and id(n) not in free]
 
-    if isinstance(statement, ast.AugAssign):
-        adds = isinstance(statement.op, (ast.Add, ast.Sub))
-        return [*read(statement.value), *([] if adds else read(statement.target))]
-    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-        call, module = statement.value, module_call(statement.value)
-        if module[0] == "arrays":
-            others = [a for k, a in enumerate(call.args) if k != added_to(module)]
-            return [n for argument in others for n in read(argument)]
-    value = getattr(statement, "value", None)
-    summary = summaries.get(called(value))
-    if summary is not None and isinstance(value, ast.Call):
-        positions = summary.reads
-        return [n for k, a in enumerate(value.args) if k in positions for n in read(a)]
-    if not isinstance(statement, ast.Assign):
-        return []
+    match statement:
+        case ast.AugAssign(_, ast.Add() | ast.Sub(), given):
+            return read(given)
+        case ast.AugAssign(scaled, _, given):
+            return [*read(given), *read(scaled)]
+        case ast.Expr(ast.Call(_, arguments) as added) if module_call(added)[0] == "arrays":
+            place = added_to(module_call(added))
+            return [n for k, a in enumerate(arguments) if k != place for n in read(a)]
+    call = call_in(statement)
+    summary = summaries.get(called(call))
+    if call is not None and summary is not None:
+        return [n for k, a in enumerate(call.args) if k in summary.reads for n in read(a)]
     found = []
-    for target, given in paired(statement.targets[0], statement.value):
+    for target, given in pairs_in(statement):
         if isinstance(target, ast.Subscript):
             found += read(target)
         named = names_of(target)

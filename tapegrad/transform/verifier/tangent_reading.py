@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterator
 
 from tapegrad.transform.facts import NEW_METHODS
 from tapegrad.transform.syntax import leaves, text_of
-from tapegrad.transform.verifier.code import ZEROS, called, module_call, names_in
+from tapegrad.transform.verifier.code import ZEROS, called, module_call, names_in, sign_of
 from tapegrad.transform.verifier.events import (
     Event,
     ExpectedTangents,
@@ -43,6 +43,8 @@ class TangentReading(Sources):
     walk
         The walk.
     """
+
+    kind = "tangent"
 
     def __init__(self, walk: Walk) -> None:
         super().__init__(walk)
@@ -100,20 +102,22 @@ class TangentReading(Sources):
 
     def is_zero(self, node: ast.expr) -> bool:
         """Whether an expression is visibly zero."""
-        if isinstance(node, ast.Call):
-            module = module_call(node)
-            if module in ZEROS:
+        module, name = module_call(node)
+        match node:
+            case ast.Constant(0):
                 return True
-            if module[0] == "np" and module[1] in _LINEAR:
-                given = _LINEAR[module[1]](node.args)
+            case ast.UnaryOp(_, operand):
+                return self.is_zero(operand)
+            case ast.Call() if (module, name) in ZEROS:
+                return True
+            case ast.Call(_, given) if module == "np" and name in _LINEAR:
+                parts = _LINEAR[name](given)
+                return bool(parts) and all(map(self.is_zero, parts))
+            case ast.Call(ast.Attribute(base, method)) if method in _KEEP_ZEROS:
+                return self.is_zero(base)
+            case ast.Call(_, given) if (called(node) or name) in _NUMBERS:
                 return bool(given) and all(map(self.is_zero, given))
-            if isinstance(node.func, ast.Attribute) and node.func.attr in _KEEP_ZEROS:
-                return self.is_zero(node.func.value)
-            name = called(node) or module[1]
-            return bool(node.args) and name in _NUMBERS and all(map(self.is_zero, node.args))
-        if isinstance(node, ast.UnaryOp):
-            return self.is_zero(node.operand)
-        return isinstance(node, ast.Constant) and node.value == 0
+        return False
 
     def gain(self, node: ast.expr, stem: str, statement: ast.AST) -> Map:
         """Return the tangent that an expression assigns to a name."""
@@ -137,19 +141,17 @@ class TangentReading(Sources):
 
     def scaled(self, term: ast.expr, value: Value | None, node: ast.AST) -> Map | None:
         """Return a slope times the tangent that a recurrence starts from; None for other terms."""
-        if not isinstance(term, ast.BinOp) or not isinstance(term.op, ast.Mult):
-            return None
-        slope, dot = term.left, term.right
-        if not isinstance(slope, ast.Name) or not isinstance(dot, ast.Name):
-            return None
-        if slope.id not in self.parts or dot.id not in self.bars:
-            return None
-        if not same(value, self.walk.frame.get(self.stem(slope.id))):
-            raise self.wrong(f"{slope.id} is the slope of another value", node)
-        one, two = self.number(slope.id, node), self.number(dot.id, node)
-        assert not isinstance(one, Helper)
-        assert not isinstance(two, Helper)
-        return product(one, two)
+        match term:
+            case ast.BinOp(ast.Name(id=slope), ast.Mult(), ast.Name(id=dot)):
+                if slope not in self.parts or dot not in self.bars:
+                    return None
+                if not same(value, self.walk.frame.get(self.stem(slope))):
+                    raise self.wrong(f"{slope} is the slope of another value", node)
+                one, two = self.number(slope, node), self.number(dot, node)
+                assert not isinstance(one, Helper)
+                assert not isinstance(two, Helper)
+                return product(one, two)
+        return None
 
     def read_by(
         self, term: ast.expr, value: Value | None, node: ast.AST
@@ -158,13 +160,12 @@ class TangentReading(Sources):
 
         An item of a helper reads the tangents that the helper reads.
         """
-        base = term.value if isinstance(term, ast.Subscript) else None
-        if not isinstance(base, ast.Name) or base.id not in self.helpers:
-            return self.sources(term), self.sign(term)
-        assert isinstance(term, ast.Subscript)
-        if value is None or text_of(term.slice) != str(value.place):
-            raise self.wrong("the tangent of another result", node)
-        return self.helpers[base.id], 0
+        match term:
+            case ast.Subscript(ast.Name(id=helper), place) if helper in self.helpers:
+                if value is None or text_of(place) != str(value.place):
+                    raise self.wrong("the tangent of another result", node)
+                return self.helpers[helper], 0
+        return self.sources(term), self.sign(term)
 
     def edge(
         self, value: Value | None, name: str, given: Map, sign: int, statement: ast.AST
@@ -175,9 +176,7 @@ class TangentReading(Sources):
         if value is None:
             raise self.wrong("a tangent of what has no value", statement)
         if same(value, source):
-            if not sign:
-                raise self.wrong("a factor where the tangent goes on as it is", statement)
-            return given if sign > 0 else negative(given)
+            return self.unscaled(given, sign, statement)
         if value.event is None:
             raise self.wrong(f"{name} is no tangent of what its value is made from", statement)
         return self.through(value.event, value.place, name, given, sign, statement)
@@ -201,9 +200,7 @@ class TangentReading(Sources):
         event.used[place, stem, part] = count + 1
         event.used[place, stem] = max(event.used.get((place, stem), 0), count + 1)
         if operand.sign:
-            if not sign:
-                raise self.wrong("a factor where the tangent goes on as it is", node)
-            return given if sign > 0 else negative(given)
+            return self.unscaled(given, sign, node)
         return product(self.maps.of(event.number, place, stem, count), given)
 
     def check_reads(self, node: ast.expr, event: Event, statement: ast.AST) -> None:
@@ -250,13 +247,14 @@ class TangentReading(Sources):
 
 def _terms(node: ast.expr, sign: int) -> Iterator[tuple[int, ast.expr]]:
     """Yield the terms of a sum."""
-    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
-        yield from _terms(node.left, sign)
-        yield from _terms(node.right, -sign if isinstance(node.op, ast.Sub) else sign)
-    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.UAdd, ast.USub)):
-        yield from _terms(node.operand, -sign if isinstance(node.op, ast.USub) else sign)
-    else:
-        yield sign, node
+    match node:
+        case ast.BinOp(left, ast.Add() | ast.Sub() as op, right):
+            yield from _terms(left, sign)
+            yield from _terms(right, sign * sign_of(op))
+        case ast.UnaryOp(ast.UAdd() | ast.USub() as op, operand):
+            yield from _terms(operand, sign * sign_of(op))
+        case _:
+            yield sign, node
 
 
 def same(one: Value | None, other: Value | None) -> bool:

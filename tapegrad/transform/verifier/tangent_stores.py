@@ -6,7 +6,7 @@ import ast
 from collections.abc import Hashable
 
 from tapegrad.transform.syntax import text_of
-from tapegrad.transform.verifier.code import POPS, base_of, called, calls, module_call
+from tapegrad.transform.verifier.code import POPS, base_of, called, calls, module_call, names_among
 from tapegrad.transform.verifier.events import Event, Handle, Number
 from tapegrad.transform.verifier.linear import ZERO, negative, total
 from tapegrad.transform.verifier.sources import Helper
@@ -49,7 +49,7 @@ class TangentStores:
 
         The tape remains the same array.
         """
-        tape, top = (leaf.id for leaf in target.elts if isinstance(leaf, ast.Name))
+        tape, top = names_among(target.elts)
         step = self.place_on_tape(call)
         found = self.walk.handle(call.args[0])
         assert found is not None
@@ -157,7 +157,7 @@ class TangentStores:
 
     def keep_tangent(self, node: ast.stmt, target: ast.Tuple, call: ast.Call) -> None:
         """Process a push or pop of an array of tangents on the tape of tangents."""
-        tape, top = (leaf.id for leaf in target.elts if isinstance(leaf, ast.Name))
+        tape, top = names_among(target.elts)
         step = self.check_top(node, top, call)
         base = call.args[0]
         found = self.walk.handle(base)

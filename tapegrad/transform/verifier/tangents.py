@@ -14,25 +14,23 @@ from __future__ import annotations
 import ast
 from collections.abc import Hashable, Iterator
 
-from tapegrad.transform.syntax import paired, text_of
+from tapegrad.transform.syntax import text_of
 from tapegrad.transform.verifier.code import (
     POPS,
     PUSHES,
     Code,
     base_of,
     calls,
+    is_in,
     name_of,
+    named_pairs,
     names_in,
+    pairs_in,
     results_of,
+    sign_of,
 )
 from tapegrad.transform.verifier.cotangents import TANGENT
-from tapegrad.transform.verifier.events import (
-    Event,
-    Handle,
-    Memory,
-    Number,
-    Value,
-)
+from tapegrad.transform.verifier.events import Event, Handle, Memory, Number, Value
 from tapegrad.transform.verifier.forward_names import Facts, TangentCode, find_arrays
 from tapegrad.transform.verifier.frames import Choices, go_ways
 from tapegrad.transform.verifier.linear import ONE, ZERO, Map
@@ -103,7 +101,7 @@ class Tangents(Walk):
         rest = iter(results_of(result))
         found: list[tuple[str, Map]] = []
         for dot in dots:
-            if isinstance(dot, ast.Name) and dot.id in self.bars:
+            if is_in(dot, self.bars):
                 given = self.reading.sources(dot)[0].value
                 assert not isinstance(given, Helper)
                 found += [
@@ -115,7 +113,7 @@ class Tangents(Walk):
                 found += self.skipped(zero[0] if zero else "", rest, end)
             else:
                 raise self.wrong("it returns what is no tangent", end)
-        found += [(leaf.id, ZERO) for leaf in rest if isinstance(leaf, ast.Name)]
+        found += [(name, ZERO) for name in map(name_of, rest) if name]
         self.reading.expected.run(self.events)
         for stem, given in found:
             if self.reading.expected.get(self.frame.get(stem)) != given:
@@ -224,58 +222,57 @@ class Tangents(Walk):
 
     def is_copy_of_passive(self, node: ast.expr) -> bool:
         """Whether elements of an array without tangents are gathered at an array of positions."""
-        return (
-            isinstance(node, ast.Subscript)
-            and isinstance(node.value, ast.Name)
-            and node.value.id + self.suffix not in self.bars
-            and any(part.id in self.code.arrays for part in names_in(node.slice))
-        )
+        match node:
+            case ast.Subscript(ast.Name(id=array), index) if array + self.suffix not in self.bars:
+                return any(part.id in self.code.arrays for part in names_in(index))
+        return False
 
     # -- statements for tangents --------------------------------------------------------------
 
     def cotangent(self, node: ast.stmt) -> None:
-        if isinstance(node, ast.Assign):
-            self.assign_tangents(node)
-        elif isinstance(node, ast.AugAssign):
-            sign = -1 if isinstance(node.op, ast.Sub) else 1
-            if not isinstance(node.op, (ast.Add, ast.Sub)):
+        match node:
+            case ast.Assign():
+                self.assign_tangents(node)
+            case ast.AugAssign(ast.Name() as target, ast.Add() | ast.Sub() as op, value):
+                self.stores.add_whole(node, target, value, sign_of(op))
+            case ast.AugAssign(target, ast.Add() | ast.Sub() as op, value):
+                self.stores.store_tangent(node, target, value, sign_of(op))
+            case ast.AugAssign():
                 raise self.wrong("a tangent is changed by something else than a sum", node)
-            if isinstance(node.target, ast.Name):
-                self.stores.add_whole(node, node.target, node.value, sign)
-            else:
-                self.stores.store_tangent(node, node.target, node.value, sign)
-        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-            self.stores.call_for_effect(node, node.value)
-        else:
-            raise self.wrong("a statement that no pass knows", node)
+            case ast.Expr(ast.Call() as call):
+                self.stores.call_for_effect(node, call)
+            case _:
+                raise self.wrong("a statement that no pass knows", node)
 
     def assign_tangents(self, node: ast.Assign) -> None:
-        target, value = node.targets[0], node.value
-        pairs = paired(target, value)
-        if isinstance(value, ast.Call) and isinstance(target, ast.Tuple):
-            is_both = not self.calls.makes_tangents(target.elts[0])
-            (self.calls.call if is_both else self.calls.several)(node, target, value)
-            return
-        if isinstance(target, ast.Subscript):
-            self.stores.store_tangent(node, target, value, 1)
-            return
-        if isinstance(target, ast.Name) and target.id in self.stores.tops:
-            assert isinstance(value, ast.Call)
-            self.stores.check_top(node, target.id, value)
-            return
+        match node.targets[0], node.value:
+            case ast.Tuple() as target, ast.Call() as call:
+                is_both = not self.calls.makes_tangents(target.elts[0])
+                (self.calls.call if is_both else self.calls.several)(node, target, call)
+            case ast.Subscript() as target, value:
+                self.stores.store_tangent(node, target, value, 1)
+            case ast.Name(id=name), value if name in self.stores.tops:
+                assert isinstance(value, ast.Call)
+                self.stores.check_top(node, name, value)
+            case _:
+                self.assign_together(node)
+
+    def assign_together(self, node: ast.Assign) -> None:
+        """Process the values and tangents that a statement assigns to names."""
         self.reading.now = {
-            t.id: self.value(t.id, v)
-            for t, v in pairs
-            if isinstance(t, ast.Name) and t.id not in self.bars
+            name: self.value(name, value)
+            for name, value in named_pairs(node)
+            if name not in self.bars
         }
         made: list[tuple[str, Map | Handle | Helper]] = []
-        for one, expr in pairs:
-            if not isinstance(one, ast.Name):
+        for target, expr in pairs_in(node):
+            name = name_of(target)
+            if not name:
                 raise self.wrong("a store that no pass knows", node)
-            if one.id in self.bars and not self.reading.stem(one.id):
-                self.reading.helpers[one.id] = self.reading.sources(expr)
-            elif one.id in self.bars:
-                made.append((one.id, self.tangent(one.id, expr, node)))
+            if name in self.bars and not self.reading.stem(name):
+                self.reading.helpers[name] = self.reading.sources(expr)
+            elif name in self.bars:
+                made.append((name, self.tangent(name, expr, node)))
         for name, new in self.reading.now.items():
             self.reading.set_value(name, new)
         for name, found in made:

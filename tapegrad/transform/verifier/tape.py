@@ -15,7 +15,7 @@ from typing import Any
 
 from tapegrad.transform.nodes import is_number
 from tapegrad.transform.syntax import text_of
-from tapegrad.transform.verifier.code import POPS, is_in, module_call, nodes_of, noted, walk
+from tapegrad.transform.verifier.code import POPS, called, calls, is_in, nodes_of, noted, walk
 
 
 @dataclass(frozen=True)
@@ -151,15 +151,12 @@ def mentions(node: ast.AST) -> bool:
 def pops(body: list[ast.stmt], is_reverse: Callable[[str], bool]) -> bool:
     """Whether code pops anything from the tape."""
     for statement in walk(body):
-        if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Sub):
-            if isinstance(statement.target, ast.Name) and statement.target.id == "top":
+        match statement:
+            case ast.AugAssign(ast.Name("top"), ast.Sub()):
                 return True
-        elif isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call):
-            func = statement.value.func
-            if module_call(statement.value) in POPS:
-                return True
-            if isinstance(func, ast.Name) and is_reverse(func.id) and mentions(statement):
-                return True
+            case ast.Assign(_, value):
+                if calls(value, POPS) or (is_reverse(called(value)) and mentions(statement)):
+                    return True
     return False
 
 

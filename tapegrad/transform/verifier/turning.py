@@ -6,11 +6,13 @@ import ast
 from collections.abc import Callable
 
 from tapegrad.transform.nodes import binary, call_of, integer
-from tapegrad.transform.syntax import leaves, text_of
+from tapegrad.transform.syntax import binding, leaves, text_of
 from tapegrad.transform.verifier.code import (
+    assigned,
     called,
     is_in,
     module_call,
+    name_of,
     names_in,
     nodes_of,
     targets,
@@ -19,10 +21,7 @@ from tapegrad.transform.verifier.code import (
 from tapegrad.transform.verifier.iteration_arrays import arrays_of_iterations
 from tapegrad.transform.verifier.memory import added_to
 from tapegrad.transform.verifier.numbering import Numbering, Place, State, Turned
-from tapegrad.transform.verifier.tape import (
-    Item,
-    Turns,
-)
+from tapegrad.transform.verifier.tape import Item, Turns
 
 
 class Turning:
@@ -96,23 +95,14 @@ class Turning:
             self.numbers.canon.setdefault(frame.index, frame.index_value)
         if isinstance(node, ast.While):
             self.numbers.value(node.test)
-        self.place.tape = outer_tape.inside([])
-        path, self.place.path = self.place.path, (*self.place.path, frame.number)
-        self.place.frames.append(frame)
-        self.place.tapes.append(self.place.tape)
-        facts = dict(self.numbers.facts)
-        frame.known = frozenset(facts)
-        reached = self.block(node.body)
+        frame.known = frozenset(self.numbers.facts)
+        reached = self.inside(node.body, frame.number, frame, [])
         ends = [*frame.left, dict(self.numbers.state.contents)] if reached else frame.left
         frame.final = {
             of: ends[0].get(of, -1)
             for of in self.of_iterations.get(id(node), ())
             if ends and len({end.get(of, -1) for end in ends}) == 1
         }
-        self.numbers.facts = facts
-        self.place.frames.pop()
-        self.place.tapes.pop()
-        self.place.path = path
         if reached and self.place.tape.slots:
             raise self.wrong("numbers are written to the tape and not kept", node)
         frame.items = tuple(self.place.tape.items)
@@ -136,18 +126,34 @@ class Turning:
             else:
                 self.numbers.state.values.pop(name, None)
 
+    def inside(
+        self, body: list[ast.stmt], number: int, frame: Turned | None, items: list[Item]
+    ) -> bool:
+        """Process the body of a loop; return whether its end is reached."""
+        place = self.place
+        place.tape = place.tape.inside(items)
+        path, place.path = place.path, (*place.path, number)
+        place.frames.append(frame)
+        place.tapes.append(place.tape)
+        facts = dict(self.numbers.facts)
+        reached = self.block(body)
+        self.numbers.facts = facts
+        place.frames.pop()
+        place.tapes.pop()
+        place.path = path
+        return reached
+
     def entered(self, node: ast.For | ast.While) -> Turned:
         """Return the record of a loop of the forward code, at its start."""
-        target = node.target if isinstance(node, ast.For) else None
-        index = target.id if isinstance(target, ast.Name) else None
-        bounds = bounds_of(node.iter) if isinstance(node, ast.For) else None
-        values = trips = None
+        index = bounds = values = trips = None
+        if isinstance(node, ast.For):
+            index, bounds = name_of(node.target) or None, bounds_of(node.iter)
+            if bounds is None:
+                self.numbers.value(node.iter)
         if bounds is not None:
             low, high, step = bounds
             values = (self.numbers.value(low), self.numbers.value(high), self.numbers.value(step))
             trips = self.numbers.value(trips_of(low, high, step))
-        elif isinstance(node, ast.For):
-            self.numbers.value(node.iter)
         number, path = len(self.place.loops), self.place.path
         frame = Turned(number, path, index, self.numbers.new(), bounds, values, trips)
         frame.node = node
@@ -185,14 +191,12 @@ class Turning:
 
     def turned(self, node: ast.For) -> Turned | None:
         """Return the forward loop that a loop reverses, None for a forward loop."""
-        if not isinstance(node.target, ast.Name):
+        name = name_of(node.target)
+        if not name:
             return None
-        name = node.target.id
         found = self.by_index.get(name)
-        first = node.body[0]
-        if found is None and name == "turn" and isinstance(first, ast.Assign):
-            target = first.targets[0]
-            found = self.by_index.get(target.id) if isinstance(target, ast.Name) else None
+        if found is None and name == "turn" and (first := binding(node.body[0])):
+            found = self.by_index.get(first[0])
         if found is None and name == "_":
             bounds = bounds_of(node.iter)
             if bounds is not None:
@@ -208,8 +212,7 @@ class Turning:
 
     def check_bounds(self, node: ast.For, loop: Turned) -> None:
         """Check that a loop has the iterations of a forward loop, from the last to the first."""
-        assert isinstance(node.target, ast.Name)
-        name = node.target.id
+        name = name_of(node.target)
         text = text_of(node.iter)
         error = self.wrong("a loop has other iterations than that which it turns round", node)
         if name == "_":
@@ -260,6 +263,7 @@ class Turning:
         error = self.wrong("iterations that depend on each other are not turned round", node)
         if loop.items:
             raise error
+        changed = assigned(node.body)
         made: set[str] = set()
         sums: set[str] = set()
         added: set[str] = set()
@@ -273,34 +277,38 @@ class Turning:
             return of
 
         for statement in node.body:
-            if isinstance(statement, ast.Expr):
-                whole = self.whole_sum(statement.value)
-                if whole is None:
-                    raise error
-                array, given = whole
-                if (targets_of(node.body) - made) & {name for name, _ in given}:
-                    raise error
-                added.add(use(array, None))
-                read |= {use(name, index) for name, index in given}
-                continue
-            if not isinstance(statement, (ast.Assign, ast.AugAssign)):
-                raise error
-            for inner in nodes_of(statement.value):
-                if isinstance(inner, ast.Subscript) and is_in(inner.value, self.bars):
-                    read.add(use(inner.value.id, inner.slice))
-                elif isinstance(inner, ast.Name) and inner.id in self.bars:
-                    if inner.id not in made and inner.id in targets_of(node.body):
+            match statement:
+                case ast.Expr(call):
+                    whole = self.whole_sum(call)
+                    if whole is None:
                         raise error
-            target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
-            if isinstance(target, ast.Name):
-                if target.id in self.bars:
-                    if isinstance(statement, ast.Assign):
-                        made.add(target.id)
-                    elif target.id not in made:
-                        sums.add(target.id)
-            elif isinstance(target, ast.Subscript) and is_in(target.value, self.bars):
-                of = use(target.value.id, target.slice)
-                (added if isinstance(statement, ast.AugAssign) else cleared).add(of)
+                    array, given = whole
+                    if (changed - made) & {name for name, _ in given}:
+                        raise error
+                    added.add(use(array, None))
+                    read |= {use(name, index) for name, index in given}
+                    continue
+                case ast.Assign([target, *_], value):
+                    is_sum = False
+                case ast.AugAssign(target, _, value):
+                    is_sum = True
+                case _:
+                    raise error
+            for inner in nodes_of(value):
+                match inner:
+                    case ast.Subscript(ast.Name(id=array), index) if array in self.bars:
+                        read.add(use(array, index))
+                    case ast.Name(id=name) if name in self.bars and name not in made:
+                        if name in changed:
+                            raise error
+            match target:
+                case ast.Name(id=name) if name in self.bars:
+                    if not is_sum:
+                        made.add(name)
+                    elif name not in made:
+                        sums.add(name)
+                case ast.Subscript(ast.Name(id=array), index) if array in self.bars:
+                    (added if is_sum else cleared).add(use(array, index))
         if sums & made:
             raise error
         for of in cleared | added & read:
@@ -317,7 +325,7 @@ class Turning:
             return None
         position = added_to(module)
         target = call.args[position] if position >= 0 else None
-        if not isinstance(target, ast.Name) or target.id not in self.bars:
+        if not is_in(target, self.bars):
             return None
         given = [a for k, a in enumerate(call.args) if k != position]
         parts = {
@@ -330,7 +338,6 @@ class Turning:
         return target.id, [(n.id, parts.get(id(n))) for n in names]
 
     def reverse_loop(self, node: ast.For, loop: Turned) -> None:
-        assert isinstance(node.target, ast.Name)
         self.turnings[id(node)] = loop
         names, classes = self.changed(node)
         outer, outer_tape = self.numbers.state, self.place.tape
@@ -348,20 +355,11 @@ class Turning:
         self.numbers.state.contents.update(loop.final)
         body = node.body
         if loop.index is not None:
-            if node.target.id == "turn":
+            if name_of(node.target) == "turn":
                 body = body[1:]
-            if node.target.id != "_":
+            if name_of(node.target) != "_":
                 self.numbers.state.values[loop.index] = loop.index_value
-        self.place.tape = outer_tape.inside(items)
-        path, self.place.path = self.place.path, (*self.place.path, loop.number)
-        self.place.frames.append(None)
-        self.place.tapes.append(self.place.tape)
-        facts = dict(self.numbers.facts)
-        self.block(body)
-        self.numbers.facts = facts
-        self.place.frames.pop()
-        self.place.tapes.pop()
-        self.place.path = path
+        self.inside(body, loop.number, None, items)
         if self.place.tape.items or self.place.tape.slots:
             raise self.wrong("what an iteration kept is not taken", node)
         self.place.tape = outer_tape
@@ -414,10 +412,3 @@ def are_own(elements: list[tuple[str, ast.expr | None]], loop: Turned) -> bool:
             return False
         places.append({k for k, part in enumerate(parts) if part == loop.index})
     return bool(set.intersection(*places))
-
-
-def targets_of(body: list[ast.stmt]) -> set[str]:
-    """Return the names that a block assigns or adds to."""
-    return {n for s in body if isinstance(s, ast.Assign) for n in targets(s)} | {
-        n for s in body if isinstance(s, ast.AugAssign) for n in targets(s)
-    }

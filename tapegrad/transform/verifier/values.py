@@ -14,21 +14,27 @@ from __future__ import annotations
 
 import ast
 
-from tapegrad.transform.syntax import leaves, paired, text_of
+from tapegrad.transform.syntax import leaves, text_of
 from tapegrad.transform.verifier import tape as of_tape
 from tapegrad.transform.verifier.adjoint import compare
-from tapegrad.transform.verifier.code import Code, called, condition, names_in, results_of, walk
+from tapegrad.transform.verifier.code import (
+    Code,
+    called,
+    condition,
+    is_in,
+    name_of,
+    names_in,
+    pairs_in,
+    returned_by,
+    walk,
+)
 from tapegrad.transform.verifier.cotangents import FORWARD, REVERSE, TANGENT, TAPE
 from tapegrad.transform.verifier.keeping import Keeping
 from tapegrad.transform.verifier.memory import shape_only
 from tapegrad.transform.verifier.numbering import Needs, Numbering, Place, State
 from tapegrad.transform.verifier.reversed_calls import ReversedCalls
 from tapegrad.transform.verifier.summary import Summary
-from tapegrad.transform.verifier.tape import (
-    Branch,
-    Item,
-    Tape,
-)
+from tapegrad.transform.verifier.tape import Branch, Item, Tape
 from tapegrad.transform.verifier.turning import Turning
 
 
@@ -155,13 +161,8 @@ class Values:
         """Return the results of the forward function that the reverse function takes, by place."""
         if self.forward is None:
             return {}
-        end = self.forward.body[-1]
-        value = end.value if isinstance(end, ast.Return) else None
-        places = {
-            leaf.id: place
-            for place, leaf in enumerate(results_of(value) if value is not None else ())
-            if isinstance(leaf, ast.Name)
-        }
+        names = map(name_of, returned_by(self.forward.body[-1]))
+        places = {name: place for place, name in enumerate(names) if name}
         known = {*self.forward.parameters, *self.bars, *TAPE}
         return {n: places[n] for n in self.code.parameters if n in places and n not in known}
 
@@ -177,11 +178,10 @@ class Values:
         found.unread = {k for k, name in enumerate(self.code.parameters) if name not in named}
         if self.forward is not None:
             for statement in walk(self.forward.body):
-                if isinstance(statement, ast.Return) and statement.value is not None:
-                    for place, leaf in enumerate(results_of(statement.value)):
-                        if isinstance(leaf, ast.Name) and leaf.id in self.memory.arrays:
-                            if self.memory.of(leaf.id) in self.numbers.read_classes:
-                                found.results.add(place)
+                for place, leaf in enumerate(returned_by(statement)):
+                    if is_in(leaf, self.memory.arrays):
+                        if self.memory.of(leaf.id) in self.numbers.read_classes:
+                            found.results.add(place)
         return found
 
     def block(self, body: list[ast.stmt]) -> bool:
@@ -189,19 +189,20 @@ class Values:
         return all(map(self.statement, body))
 
     def statement(self, node: ast.stmt) -> bool:
-        if isinstance(node, ast.If):
-            return self.branch(node)
-        if isinstance(node, (ast.For, ast.While)):
-            self.turning.loop(node)
-            return True
-        if isinstance(node, ast.Break):
-            self.turning.leave(node)
-            return False
-        if isinstance(node, ast.Raise):
-            return False
-        if isinstance(node, ast.Return):
-            self.check_reads(node)
-            return False
+        match node:
+            case ast.If():
+                return self.branch(node)
+            case ast.For() | ast.While():
+                self.turning.loop(node)
+                return True
+            case ast.Break():
+                self.turning.leave(node)
+                return False
+            case ast.Raise():
+                return False
+            case ast.Return():
+                self.check_reads(node)
+                return False
         self.check_cotangents(node)
         self.calls.note_call(node)
         if self.keeping.is_of_tape(node):
@@ -222,21 +223,22 @@ class Values:
     def assign(self, node: ast.Assign) -> None:
         found: list[tuple[str, int]] = []
         self.numbers.reading = {}
-        for target, value in paired(node.targets[0], node.value):
-            if isinstance(target, ast.Subscript):
-                continue
-            if isinstance(target, ast.Name):
-                if target.id not in self.bars:
-                    found.append((target.id, self.made(target.id, value)))
-                continue
-            whole = self.numbers.handle(value)
-            parts = leaves(target)
-            flat = isinstance(target, ast.Tuple) and len(parts) == len(target.elts)
-            for place, leaf in enumerate(parts):
-                if isinstance(leaf, ast.Name):
-                    found.append((leaf.id, part := self.numbers.number("leaf", whole, place)))
-                    if flat:
-                        self.numbers.parts[part] = (place, len(parts), whole)
+        for target, value in pairs_in(node):
+            match target:
+                case ast.Subscript():
+                    pass
+                case ast.Name(id=name):
+                    if name not in self.bars:
+                        found.append((name, self.made(name, value)))
+                case _:
+                    whole = self.numbers.handle(value)
+                    parts = list(map(name_of, leaves(target)))
+                    flat = isinstance(target, ast.Tuple) and len(parts) == len(target.elts)
+                    for place, name in enumerate(parts):
+                        if name:
+                            found.append((name, part := self.numbers.number("leaf", whole, place)))
+                            if flat:
+                                self.numbers.parts[part] = (place, len(parts), whole)
         for name, number in found:
             self.numbers.assigned(name, number)
 
@@ -251,9 +253,9 @@ class Values:
         return self.numbers.value(value)
 
     def add(self, node: ast.AugAssign) -> None:
-        if not isinstance(node.target, ast.Name) or node.target.id in self.bars:
+        name = name_of(node.target)
+        if not name or name in self.bars:
             return
-        name = node.target.id
         if name in self.memory.arrays:
             return  # in place
         parts = self.numbers.named(name), self.numbers.value(node.value)
@@ -289,9 +291,8 @@ class Values:
         value = getattr(node, "value", None)
         if value is None or self.cotangents.is_reverse(called(value)):
             return
-        read: list[ast.expr] = [value]
-        if isinstance(value, ast.Call) and isinstance(node, ast.Expr):
-            read = list(value.args)
+        is_effect = isinstance(node, ast.Expr) and isinstance(value, ast.Call)
+        read: list[ast.expr] = value.args if is_effect else [value]
         self.numbers.reading = {}
         for part in read:
             self.numbers.value(part)

@@ -11,16 +11,21 @@ from collections.abc import Hashable, Iterator
 from typing import Any
 
 from tapegrad.transform.facts import NEW_METHODS
-from tapegrad.transform.syntax import leaves, paired, text_of
+from tapegrad.transform.syntax import leaves, text_of
 from tapegrad.transform.verifier.code import (
     Code,
+    call_in,
     called,
     calls,
+    is_in,
+    method_of,
     module_call,
     names_in,
     names_of,
     nodes_of,
+    pairs_in,
     results_of,
+    sign_of,
     targets,
 )
 from tapegrad.transform.verifier.events import Event, Handle, Memory, Number, Operand, Value
@@ -96,38 +101,33 @@ class Walk:
 
     def handle(self, node: ast.expr) -> Handle | None:
         """Return the array or view that an expression evaluates to, None for other values."""
-        if isinstance(node, ast.Name):
-            found = self.frame.get(node.id)
-            return found if isinstance(found, Handle) else None
-        if isinstance(node, ast.Subscript):
-            if any(map(self.is_array, leaves(node.slice))):
-                return None
-            base = self.handle(node.value)
-            return None if base is None else base.view(self.step(node.slice))
-        if isinstance(node, ast.Attribute):
-            base = None if node.attr in SHAPE else self.handle(node.value)
-            return None if base is None else base.view(("attribute", node.attr))
-        if isinstance(node, ast.Call):
-            module = module_call(node)
-            if module[0]:
-                if not node.args or not shows(module[1], node):
+        match node:
+            case ast.Name(id=name):
+                found = self.frame.get(name)
+                return found if isinstance(found, Handle) else None
+            case ast.Subscript(base, index):
+                if any(map(self.is_array, leaves(index))):
                     return None
-                base, name, more = self.handle(node.args[0]), module[1], node.args[1:]
-            elif isinstance(node.func, ast.Attribute):
-                base, name, more = self.handle(node.func.value), node.func.attr, node.args
-                if name in NEW_METHODS:
+                handle = self.handle(base)
+                return None if handle is None else handle.view(self.step(index))
+            case ast.Attribute(base, name):
+                handle = None if name in SHAPE else self.handle(base)
+                return None if handle is None else handle.view(("attribute", name))
+            case ast.Call(_, given, named):
+                if method := method_of(node):
+                    (base, name), more = method, given
+                    is_view = name not in NEW_METHODS
+                elif given:
+                    base, *more = given
+                    name = module_call(node)[1]
+                    is_view = bool(name) and shows(name, node)
+                else:
                     return None
-            else:
-                return None
-            if base is None:
-                return None
-            return base.view(
-                (
-                    name,
-                    *map(self.outcomes.key, more),
-                    *(self.outcomes.key(k.value) for k in node.keywords),
-                )
-            )
+                handle = self.handle(base) if is_view else None
+                if handle is None:
+                    return None
+                keys = map(self.outcomes.key, [*more, *(k.value for k in named)])
+                return handle.view((name, *keys))
         return None
 
     # -- statements ---------------------------------------------------------------------------
@@ -141,41 +141,43 @@ class Walk:
         return ""
 
     def statement(self, node: ast.stmt) -> str:
-        if isinstance(node, ast.If):
-            if self.is_room(node):
-                return ""
-            if node.body and isinstance(node.body[-1], ast.Raise) and not node.orelse:
-                return ""
-            if self.cotangents.skips_zeros(node):
-                return self.block(node.body)
-            is_exit = node.body and isinstance(node.body[-1], ast.Break)
-            self.outcomes.wish = self.leaving if is_exit else None
-            sides = {side for side in (True, False) if (id(node), side) in self.checked.passed}
-            if node.body and isinstance(node.body[-1], ast.Raise):
-                self.outcomes.wish, sides = False, {False}  # a path with an error ends there
-            elif node.orelse and isinstance(node.orelse[-1], ast.Raise):
-                self.outcomes.wish, sides = True, {True}
-            if self.outcomes.wish is None:
-                self.outcomes.wish = min(sides) if len(sides) == 1 else self.choices.side(node)
-            side = self.outcomes.truth(node, node.test)
-            self.outcomes.wish = None
-            self.choices.taken |= {
-                (id(node), s) for s in (True, False) if s == side or s not in sides
-            }
-            if sides and side not in sides:
+        match node:
+            case ast.If():
+                return self.branch(node)
+            case ast.For() | ast.While():
+                return self.loop(node)
+            case ast.Break():
+                return "break"
+            case ast.Return(value):
+                self.returned = results_of(value)
+                return "return"
+            case ast.Raise():
                 raise AbandonedError
-            return self.block(node.body if side else node.orelse)
-        if isinstance(node, (ast.For, ast.While)):
-            return self.loop(node)
-        if isinstance(node, ast.Break):
-            return "break"
-        if isinstance(node, ast.Return):
-            self.returned = [] if node.value is None else results_of(node.value)
-            return "return"
-        if isinstance(node, ast.Raise):
-            raise AbandonedError
         self.simple(node)
         return ""
+
+    def branch(self, node: ast.If) -> str:
+        """Process one side of a branch; return how it is left, as `block` does."""
+        if self.is_room(node):
+            return ""
+        if _ends(node.body, ast.Raise) and not node.orelse:
+            return ""
+        if self.cotangents.skips_zeros(node):
+            return self.block(node.body)
+        self.outcomes.wish = self.leaving if _ends(node.body, ast.Break) else None
+        sides = {side for side in (True, False) if (id(node), side) in self.checked.passed}
+        if _ends(node.body, ast.Raise):
+            self.outcomes.wish, sides = False, {False}  # a path with an error ends there
+        elif _ends(node.orelse, ast.Raise):
+            self.outcomes.wish, sides = True, {True}
+        if self.outcomes.wish is None:
+            self.outcomes.wish = min(sides) if len(sides) == 1 else self.choices.side(node)
+        side = self.outcomes.truth(node, node.test)
+        self.outcomes.wish = None
+        self.choices.taken |= {(id(node), s) for s in (True, False) if s == side or s not in sides}
+        if sides and side not in sides:
+            raise AbandonedError
+        return self.block(node.body if side else node.orelse)
 
     def is_of_tape(self, node: ast.AST) -> bool:
         """Whether code uses the tape."""
@@ -194,19 +196,18 @@ class Walk:
     def simple(self, node: ast.stmt) -> None:
         if self.cotangents.is_cotangent(node) or self.is_call(node):
             self.cotangent(node)
-        elif not self.is_forward:
-            return
-        elif isinstance(node, ast.Assign):
-            if not self.is_of_tape(node):
-                self.assign(node)
-        elif isinstance(node, ast.AugAssign):
-            self.add(node)
-        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
-            self.effect(node.value)
+        elif self.is_forward:
+            match node:
+                case ast.Assign() if not self.is_of_tape(node):
+                    self.assign(node)
+                case ast.AugAssign():
+                    self.add(node)
+                case ast.Expr(ast.Call() as call):
+                    self.effect(call)
 
     def is_call(self, node: ast.stmt) -> bool:
         """Whether a statement calls the forward or the reverse half of a function."""
-        function = called(getattr(node, "value", None))
+        function = called(call_in(node))
         return self.cotangents.is_forward(function) or self.cotangents.is_reverse(function)
 
     def cotangent(self, node: ast.stmt) -> None:
@@ -215,27 +216,29 @@ class Walk:
 
     def assign(self, node: ast.Assign) -> None:
         found: list[tuple[str, Value]] = []
-        for target, value in paired(node.targets[0], node.value):
-            if isinstance(target, ast.Name):
-                if not self.is_done(target.id):
-                    found.append((target.id, self.value(target.id, value)))
-            elif isinstance(target, ast.Subscript):
-                self.store(target.value, self.step(target.slice), value, True)
-            else:
-                parts = names_of(target)
-                if not all(map(self.is_done, parts)):
-                    event = self.event(operands=self.operands(value, parts))
-                    self.note_call(event, value, parts)
-                    found += [(part, self.made(part, event)) for part in parts]
+        for target, value in pairs_in(node):
+            match target:
+                case ast.Name(id=name):
+                    if not self.is_done(name):
+                        found.append((name, self.value(name, value)))
+                case ast.Subscript(base, index):
+                    self.store(base, self.step(index), value, True)
+                case _:
+                    parts = names_of(target)
+                    if not all(map(self.is_done, parts)):
+                        event = self.event(operands=self.operands(value, parts))
+                        self.note_call(event, value, parts)
+                        found += [(part, self.made(part, event)) for part in parts]
         for name, made in found:
             self.frame.set(name, made)
 
     def value(self, target: str, node: ast.expr) -> Value:
         """Return the value that is assigned to a name."""
-        if isinstance(node, ast.Name) and node.id in self.frame.names:
-            return self.frame.names[node.id]
-        if isinstance(node, ast.Constant):
-            return Number(self.outcomes.key(node), bool(node.value))
+        match node:
+            case ast.Name(id=name) if name in self.frame.names:
+                return self.frame.names[name]
+            case ast.Constant(constant):
+                return Number(self.outcomes.key(node), bool(constant))
         if target in self.arrays:
             handle = self.handle(node)
             if handle is not None and target not in self.facts.zeros:
@@ -243,8 +246,9 @@ class Walk:
         literal = self.literal(node) if target in self.arrays else None
         if literal is not None:
             return literal
-        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
-            return self.item(target, node, node.value.id)
+        match node:
+            case ast.Subscript(ast.Name(id=base)):
+                return self.item(target, node, base)
         event = self.event(operands=self.operands(node, [target]))
         self.note_call(event, node, [target])
         key = self.outcomes.key(node) if _is_plain(node) or self.is_tuple_of_numbers(node) else None
@@ -256,23 +260,24 @@ class Walk:
     def is_tuple_of_numbers(self, node: ast.expr) -> bool:
         """Whether an expression is a tuple of constants and names of numbers."""
         return isinstance(node, ast.Tuple) and all(
-            isinstance(item, ast.Constant)
-            or (isinstance(item, ast.Name) and isinstance(self.frame.get(item.id), Number))
-            for item in node.elts
+            isinstance(item, ast.Constant) or self.is_number(item) for item in node.elts
         )
+
+    def is_number(self, node: ast.expr) -> bool:
+        """Whether an expression is the name of a number."""
+        return isinstance(node, ast.Name) and isinstance(self.frame.get(node.id), Number)
 
     def literal(self, node: ast.expr) -> Handle | None:
         """Return the array of a display or of a number, None for other expressions."""
         if not calls(node, _LITERALS):
             return None
         given = node.args[0]
-        is_number = isinstance(given, ast.Name) and isinstance(self.frame.get(given.id), Number)
-        if not is_number and not isinstance(given, (ast.List, ast.Tuple)):
+        if not self.is_number(given) and not isinstance(given, (ast.List, ast.Tuple)):
             return None
         handle = Handle(Memory())
         self.event().makes(handle)
         for place, element in _elements(given, ()):
-            if isinstance(element, ast.Name) and element.id in self.frame.names:
+            if is_in(element, self.frame.names):
                 value = self.frame.names[element.id]
                 index: list[ast.expr] = [ast.Constant(k) for k in place]
                 step = self.step(index[0] if len(index) == 1 else ast.Tuple(index, ast.Load()))
@@ -295,8 +300,7 @@ class Walk:
 
     def is_array(self, node: ast.expr) -> bool:
         """Whether an expression is an array; one from outside has no handle."""
-        is_named = isinstance(node, ast.Name) and node.id in self.arrays
-        return is_named or self.handle(node) is not None
+        return is_in(node, self.arrays) or self.handle(node) is not None
 
     def operands(self, node: ast.expr, results: list[str]) -> dict[str, Operand]:
         found: dict[str, Operand] = {}
@@ -336,15 +340,16 @@ class Walk:
 
     def identity(self, node: ast.expr) -> Hashable:
         """Return a key that identifies an argument of a call."""
-        if isinstance(node, ast.Name):
-            found = self.frame.get(node.id)
-            if isinstance(found, Handle):
-                return (id(found.memory), found.steps)
-            return node.id if found is None else id(found) if found.truth is None else found.key
-        if isinstance(node, ast.Tuple):
-            return tuple(map(self.identity, node.elts))
-        if isinstance(node, ast.Call):
-            return (text_of(node.func), *map(self.identity, node.args))
+        match node:
+            case ast.Name(id=name):
+                found = self.frame.get(name)
+                if isinstance(found, Handle):
+                    return (id(found.memory), found.steps)
+                return name if found is None else id(found) if found.truth is None else found.key
+            case ast.Tuple(items):
+                return tuple(map(self.identity, items))
+            case ast.Call(func, given):
+                return (text_of(func), *map(self.identity, given))
         return self.outcomes.key(node)
 
     def store(
@@ -354,19 +359,19 @@ class Walk:
         if handle is None:
             return
         found = {}
-        is_flat = isinstance(base, ast.Name) and base.id in self.facts.flat
-        if isinstance(value, ast.Name) and value.id in self.frame.names and not is_flat:
+        if is_in(value, self.frame.names) and not is_in(base, self.facts.flat):
             found[value.id] = Operand(self.frame.names[value.id], 1, sign)
         self.event(operands=found, stored=handle.view(step), is_lost=is_lost)
 
     def add(self, node: ast.AugAssign) -> None:
-        sign = -1 if isinstance(node.op, ast.Sub) else 1
-        if isinstance(node.target, ast.Subscript):
-            self.store(node.target.value, self.step(node.target.slice), node.value, False, sign)
-        elif isinstance(node.target, ast.Name) and node.target.id in self.arrays:
-            self.store(node.target, self.step(WHOLE), node.value, False, sign)
-        elif isinstance(node.target, ast.Name) and not self.is_of_tape(node.target):
-            self.frame.set(node.target.id, Number(self.outcomes.fresh()))
+        sign = sign_of(node.op)
+        match node.target:
+            case ast.Subscript(base, index):
+                self.store(base, self.step(index), node.value, False, sign)
+            case ast.Name(id=name) if name in self.arrays:
+                self.store(node.target, self.step(WHOLE), node.value, False, sign)
+            case ast.Name(id=name) if not self.is_of_tape(node.target):
+                self.frame.set(name, Number(self.outcomes.fresh()))
 
     def effect(self, call: ast.Call) -> None:
         """Process a call in an expression statement."""
@@ -393,25 +398,25 @@ class Walk:
         outer.turns[id(node)] = frames
         outer.begun[id(node)] = []
         limit = MOST_TURNS
+        test = node.test if isinstance(node, ast.While) else None
         if isinstance(node, ast.For):
             key = self.outcomes.key(node.iter)
             limit = self.trips.setdefault(key, self.choices.turns())
-        last = self.choices.last(limit if isinstance(node, ast.For) else limit - 1)
+        last = self.choices.last(limit if test is None else limit - 1)
         leaving = self.leaving
         current = outer.names
         way, turn = "", 0
-        while turn < limit + (isinstance(node, ast.While)):
-            if isinstance(node, ast.While) and turn == limit:
+        while turn < limit + (test is not None):
+            if test is not None and turn == limit:
                 raise AbandonedError
             self.leaving = turn >= last
             frame = self.frame = Frame(dict(current), outer)
             outer.begun[id(node)].append(frame)
             start = frame.names
             frame.names = dict(start)
-            if isinstance(node, ast.For):
-                for name in targets(node):
-                    frame.names[name] = start[name] = Number(self.outcomes.fresh())
-            if isinstance(node, ast.While) and not self.outcomes.truth(node, node.test):
+            for name in targets(node):
+                frame.names[name] = start[name] = Number(self.outcomes.fresh())
+            if test is not None and not self.outcomes.truth(node, test):
                 break
             way = self.block(node.body)
             current = {**outer.names, **{name: frame.names[name] for name in going}}
@@ -447,6 +452,11 @@ class Walk:
             outer.names.update({n: frame.names[n] for n in frame.carried if n in outer.names})
         self.frame = outer
         return ""
+
+
+def _ends(body: list[ast.stmt], kind: type[ast.stmt]) -> bool:
+    """Whether the last statement of a block is of a kind."""
+    return bool(body) and isinstance(body[-1], kind)
 
 
 def _elements(node: ast.expr, place: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], ast.expr]]:
