@@ -1,9 +1,12 @@
 """Mutants of generated code that compute something else are refused."""
 
+import ast
 import random
 
 import pytest
 from mutants import CHANGED, WRONG, Judgement, fixed_subjects, random_subjects
+
+from tapegrad.transform.errors import InternalError
 
 pytestmark = pytest.mark.texts
 
@@ -20,6 +23,23 @@ def test_mutants_of_random_programs_are_refused():
     for subject in random_subjects(range(900, 908)):
         judgement.judge(subject, draw, 12)
     check(judgement, 30)
+
+
+@pytest.mark.parametrize("name", ["views and stores", "fused loop", "matrices"])
+def test_other_operators_on_cotangents_are_refused(name):
+    (subject,) = fixed_subjects((name,))
+    tree, count = ast.parse(subject.text), 0
+    for node in ast.walk(tree):
+        match node:
+            case ast.AugAssign(target, ast.Add()) if "_bar" in ast.unparse(target):
+                for operator in ast.Div, ast.FloorDiv, ast.Mod, ast.Mult, ast.Pow, ast.MatMult:
+                    node.op = operator()
+                    with pytest.raises(InternalError):
+                        subject.verify(ast.unparse(tree))
+                    count += 1
+                node.op = ast.Add()
+    subject.verify(ast.unparse(tree))
+    assert count >= 6
 
 
 def check(judgement, least):

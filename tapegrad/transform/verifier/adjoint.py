@@ -26,7 +26,6 @@ from tapegrad.transform.verifier.code import (
     names_among,
     names_in,
     names_of,
-    sign_of,
 )
 from tapegrad.transform.verifier.cotangents import SEED, TAPE
 from tapegrad.transform.verifier.events import Event, Handle, Memory, Number, Value, joined
@@ -278,8 +277,13 @@ class Adjoint(Walk):
 
     def add_cotangent(self, node: ast.AugAssign) -> None:
         target, value = node.target, node.value
-        if sign_of(node.op) < 0:
-            value = ast.UnaryOp(ast.USub(), value)
+        match node.op, target:
+            case ast.Sub(), _:
+                value = ast.UnaryOp(ast.USub(), value)
+            case (ast.Add(), _) | (ast.Mult(), ast.Name()):
+                pass
+            case _:
+                raise self.wrong("an operation on cotangents that no pass knows", node)
         if isinstance(target, ast.Subscript):
             base, handle = name_of(base_of(target)), self.handle(target)
             if handle is None or not base:

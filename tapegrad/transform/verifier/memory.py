@@ -315,10 +315,8 @@ class Memory:
             case ast.Assign(targets, value):
                 stored = [leaf for target in targets for leaf in leaves(target)]
                 parts = [leaf.value for leaf in stored if isinstance(leaf, ast.Subscript)]
-            case ast.AugAssign(ast.Subscript(array) | (ast.Name() as array), _, value):
+            case ast.AugAssign(ast.Subscript(array) | array, _, value):
                 parts = [array]
-            case ast.AugAssign(_, _, value):
-                pass
             case ast.Expr(ast.Call(_, given) as value):
                 is_known = called(value) in self.summaries
                 if not is_known and not any(n.id in self.bars for n in names_in(value)):

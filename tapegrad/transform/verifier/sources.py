@@ -90,7 +90,7 @@ class Sources:
         if self.source(node) is not None:
             return 1
         match node:
-            case ast.UnaryOp(op, operand):
+            case ast.UnaryOp(ast.UAdd() | ast.USub() as op, operand):
                 return sign_of(op) * self.sign(operand)
             case ast.Attribute(base, "real"):
                 return self.sign(base)  # the cotangent of a real operand

@@ -106,7 +106,7 @@ class TangentReading(Sources):
         match node:
             case ast.Constant(0):
                 return True
-            case ast.UnaryOp(_, operand):
+            case ast.UnaryOp(ast.UAdd() | ast.USub(), operand):
                 return self.is_zero(operand)
             case ast.Call() if (module, name) in ZEROS:
                 return True

@@ -124,7 +124,7 @@ def verify_names(
 # errors that a pass raises if it cannot follow the code
 _LOST = (
     *(ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError),
-    *(TypeError, ValueError),
+    *(StopIteration, TypeError, ValueError),
 )
 
 
