@@ -28,7 +28,7 @@ from tapegrad.transform.equivalence.array_functions import (
     opaque,
     per_element,
 )
-from tapegrad.transform.equivalence.field import RUN, UnfollowedError, number, rounded
+from tapegrad.transform.equivalence.field import RUN, Number, UnfollowedError, number, rounded
 from tapegrad.transform.equivalence.linear_algebra import LinearAlgebra
 from tapegrad.transform.equivalence.runtime_functions import (
     MEANINGS,
@@ -133,6 +133,7 @@ BUILTINS = {
     **{name: _refused(name) for name in _OUTSIDE},
     "float": number,
     "complex": _complex,
+    "type": lambda value: number if isinstance(value, Number) else type(value),
     "print": lambda *_, **__: None,  # nobody wants to see what is printed here
 }
 _NUMBA = types.SimpleNamespace(
