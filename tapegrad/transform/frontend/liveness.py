@@ -106,8 +106,8 @@ class _Liveness:
         return after
 
 
-def live_after(nodes: list[ast.stmt], target: ast.stmt) -> set[str]:
-    """Return the names that are live after a statement of the body of a function."""
+def live_after(body: list[ast.stmt]) -> dict[int, set[str]]:
+    """Return the names that are read after each statement of a function, by its id."""
     after: dict[int, set[str]] = {}
-    live(nodes, set(), None, after)
-    return after.get(id(target), set())
+    live(body, set(), None, after)
+    return after

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tapegrad.transform.frontend.liveness import assigned, live, used
+from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.sums import assignments, carried, is_sum, needed
 from tapegrad.transform.independence.uses import (
@@ -88,15 +88,16 @@ class Surroundings:
     rows
         The parts of the tape with places for all iterations of a loop.
     live_after
-        The names that are live after each statement, by the statement's id.
+        The names that are read after each statement, by the statement's id.
     """
 
-    def __init__(self, tree: ast.FunctionDef, facts: Facts) -> None:
+    def __init__(
+        self, tree: ast.FunctionDef, facts: Facts, live_after: dict[int, set[str]]
+    ) -> None:
         self.facts = facts
+        self.live_after = live_after
         self.own = {p.arg for p in tree.args.args} | set(assigned(tree.body))
         self.rows = parts_of_tape(tree)
-        self.live_after: dict[int, set[str]] = {}
-        live(tree.body, set(), None, self.live_after)
 
 
 def plan_of(

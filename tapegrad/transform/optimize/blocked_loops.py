@@ -14,7 +14,6 @@ from tapegrad.transform.optimize import sizes
 from tapegrad.transform.optimize.function import BlockedLoop, Function
 from tapegrad.transform.optimize.iteration import Iteration
 from tapegrad.transform.optimize.loop_code import LoopCode
-from tapegrad.transform.optimize.sharing import Sharing
 from tapegrad.transform.syntax import arguments_of, blocks_of, is_loop, subtree
 from tapegrad.transform.trees import quoted_block
 
@@ -27,11 +26,10 @@ def put_in_blocks(function: Function) -> bool:
         return False
     tree, fresh = function.tree, function.fresh
     function.block = fresh("block")
-    sharing = Sharing(tree)
-    around = Surroundings(tree, function.facts)
+    around = Surroundings(tree, function.facts, function.analyses.live_after)
     for loop, outer in _inner_loops(tree.body):
         try:
-            code = _code_of(function, around, loop, sharing)
+            code = _code_of(function, around, loop)
             are_apart = fresh("are_apart")
             statements = code.statements(are_apart)
         except UnprovedError:
@@ -61,7 +59,7 @@ def write_blocks(function: Function) -> bool:
     return True
 
 
-def _code_of(function: Function, around: Surroundings, loop: ast.For, sharing: Sharing) -> LoopCode:
+def _code_of(function: Function, around: Surroundings, loop: ast.For) -> LoopCode:
     plan = plan_of(loop, around, _effects)
     if plan.uses_tape:
         raise UnprovedError("it uses the tape")
@@ -76,7 +74,7 @@ def _code_of(function: Function, around: Surroundings, loop: ast.For, sharing: S
         function.fresh,
         function.block,
     )
-    return LoopCode(iteration, sharing, function.fresh)
+    return LoopCode(iteration, function.analyses.sharing, function.fresh)
 
 
 def _effects(name: str) -> Effects | None:

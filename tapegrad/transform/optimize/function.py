@@ -8,11 +8,12 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tapegrad.transform.frontend.liveness import live
+from tapegrad.transform.frontend.liveness import live_after
 from tapegrad.transform.generated import Facts, Generated
 from tapegrad.transform.ir import names_in, take
 from tapegrad.transform.optimize.holding import Flow, Holding
 from tapegrad.transform.optimize.module import Module
+from tapegrad.transform.optimize.sharing import Sharing
 
 
 class Analyses:
@@ -41,9 +42,12 @@ class Analyses:
     @functools.cached_property
     def live_after(self) -> dict[int, set[str]]:
         """The names that are read after each statement, by its id."""
-        found: dict[int, set[str]] = {}
-        live(self._tree.body, set(), None, found)
-        return found
+        return live_after(self._tree.body)
+
+    @functools.cached_property
+    def sharing(self) -> Sharing:
+        """Which of its arrays may share elements."""
+        return Sharing(self._tree)
 
 
 @dataclass

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 from tapegrad.transform.builder import Builder
 from tapegrad.transform.frontend.liveness import assigned, used
-from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.plan import known_offsets, moved, offset_of, range_of
 from tapegrad.transform.independence.sums import assignments
 from tapegrad.transform.independence.uses import changes_nothing
@@ -25,7 +24,6 @@ from tapegrad.transform.optimize import sizes
 from tapegrad.transform.optimize.elements import may_raise_error
 from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.optimize.making import MAKERS, stored_by
-from tapegrad.transform.optimize.sharing import Sharing
 from tapegrad.transform.syntax import (
     binding,
     blocks_of,
@@ -94,7 +92,7 @@ def share_rows(function: Function) -> bool:
             continue
         filling, rows = forward[0]
         if filling is function:
-            kept = _kept(rows, function.tree, function.facts, raises=raises)
+            kept = _kept(rows, function, raises=raises)
             groups = _groups(kept)
             if any(len(group) > 1 for group in groups):
                 shared += [(other, rows, kept, groups) for other, rows in pair]
@@ -143,9 +141,9 @@ def _target(loop: ast.For) -> str:
     return text_of(loop.target)
 
 
-def _kept(rows: Rows, tree: ast.FunctionDef, facts: Facts, raises: bool) -> Kept:
+def _kept(rows: Rows, function: Function, raises: bool) -> Kept:
     """Return the rows that keep elements of arrays which the loop does not write."""
-    loop, sharing = rows.statement, Sharing(tree)
+    loop = rows.statement
     start, _, step = range_of(loop.iter)
     if not is_number(step, 1):
         return {}
@@ -154,7 +152,7 @@ def _kept(rows: Rows, tree: ast.FunctionDef, facts: Facts, raises: bool) -> Kept
     values: dict[str, list[ast.expr]] = {}
     for name, value in assignments(loop.body):
         values.setdefault(name, []).append(value)
-    written = stored_by(loop, facts)
+    written = stored_by(loop, function.facts)
     calls = [call for node in loop.body for call in nodes_in(node, ast.Call)]
     if not all(map(changes_nothing, calls)):
         return {}
@@ -180,7 +178,8 @@ def _kept(rows: Rows, tree: ast.FunctionDef, facts: Facts, raises: bool) -> Kept
         if may_raise and (parts[:-1] or low is None or low < 0 or low + offset < 0):
             continue  # an iteration with an error may read no such element
         others = {other for other in written - set(rows.names) if not _is_new(other, array, rows)}
-        if not any(sharing.may_share(array, other) for other in others):
+        may_share = function.analyses.sharing.may_share
+        if not any(may_share(array, other) for other in others):
             found[name] = array, parts[:-1], offset
     return found
 

@@ -7,7 +7,7 @@ import copy
 from collections.abc import Callable
 from dataclasses import replace
 
-from tapegrad.transform.frontend.liveness import assigned, live_after, used
+from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.independence.sums import needed
 from tapegrad.transform.nodes import integer
 from tapegrad.transform.optimize.function import Function
@@ -17,19 +17,21 @@ from tapegrad.transform.trees import complete
 MOST_TRIPS = 4
 MOST_STATEMENTS = 40
 
+Names = dict[int, set[str]]  # that are read after statements, by the ids of these
+
 
 def unroll(function: Function) -> bool:
     """Write out short loops if they are all that loops contain; return whether there are any.
 
     Names that belong to one iteration have a name for each.
     """
-    tree, facts = function.tree, function.facts
+    tree, facts, after = function.tree, function.facts, function.analyses.live_after
     renamed: dict[str, str] = {}  # the new names, with their origins
     found = False
     for node in nodes_in(tree, ast.For):
         inner = [*filter(is_loop, subtree(node))]
         if len(inner) > 1 and all(map(_is_short, inner[1:])):
-            _unroll(node, tree, function.fresh, renamed)
+            _unroll(node, after, function.fresh, renamed)
             found = True
     more = {name: facts.kind(origin) for name, origin in renamed.items()}
     function.facts = replace(facts, kinds={**facts.kinds, **more})
@@ -62,7 +64,7 @@ def _trips(node: ast.For) -> range | None:
 
 
 def _unroll(
-    node: ast.stmt, tree: ast.FunctionDef, fresh: Callable[[str], str], renamed: dict[str, str]
+    node: ast.stmt, after: Names, fresh: Callable[[str], str], renamed: dict[str, str]
 ) -> None:
     """Write out the loops that a statement contains."""
     for name in ("body", "orelse"):
@@ -71,22 +73,21 @@ def _unroll(
             continue
         found: list[ast.stmt] = []
         for part in block:
-            _unroll(part, tree, fresh, renamed)
+            _unroll(part, after, fresh, renamed)
             if isinstance(part, ast.For):
-                found += _written_out(part, tree, fresh, renamed)
+                found += _written_out(part, after, fresh, renamed)
             else:
                 found.append(part)
         setattr(node, name, found)
 
 
 def _written_out(
-    loop: ast.For, tree: ast.FunctionDef, fresh: Callable[[str], str], renamed: dict[str, str]
+    loop: ast.For, after: Names, fresh: Callable[[str], str], renamed: dict[str, str]
 ) -> list[ast.stmt]:
     assert isinstance(loop.target, ast.Name)
     trips = _trips(loop)
     assert trips is not None
-    later = live_after(tree.body, loop)
-    own = set(assigned(loop.body)) - needed(loop.body) - later
+    own = set(assigned(loop.body)) - needed(loop.body) - after[id(loop)]
     found: list[ast.stmt] = []
     for place, number in enumerate(trips):
         names = {}

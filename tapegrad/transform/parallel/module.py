@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tapegrad.transform.frontend.liveness import used
+from tapegrad.transform.frontend.liveness import live_after, used
 from tapegrad.transform.generated import Generated, copy_with
 from tapegrad.transform.independence.plan import Plan, Surroundings, index_of, plan_of
 from tapegrad.transform.independence.uses import (
@@ -78,7 +78,7 @@ class Module:
         """Make what can be made in parallel."""
         plans: dict[str, list[Plan]] = {}
         for function in self.functions.values():
-            around = Surroundings(function.tree, function.facts)
+            around = Surroundings(function.tree, function.facts, live_after(function.tree.body))
             inside: set[int] = set()  # of loops that run in parallel
             for loop in _loops(function.tree.body):
                 if id(loop) in inside:
