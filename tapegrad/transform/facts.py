@@ -118,6 +118,8 @@ MADE = functions(Elements.OWN, shapes=(Shape.GIVEN, Shape.LIKE))
 """Functions that make an array of a shape that is given, or that another array has."""
 OF_SHAPES = frozenset(name for name, fact in FUNCTIONS.items() if not fact.reads)
 """Functions that read no elements."""
+UNFILLED = frozenset(f"np.{name}" for name in MADE & OF_SHAPES)
+"""Functions, as they are called, that make arrays of zeros, of ones, or that are not filled."""
 VIEWS = functions(Elements.SHOWN)
 """Functions that may return their first argument, or a view of it."""
 NEW_METHODS = frozenset(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 import copy
 import enum
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -302,6 +302,17 @@ def makers(block: Block) -> dict[str, Any]:
                 found[entry.phi] = found[entry.out] = entry
         elif isinstance(statement, If):
             found.update({phi.target: phi for phi in statement.phis})
+    return found
+
+
+def closure(names: Iterable[str], edges: Mapping[str, set[str]]) -> set[str]:
+    """Return names and all that edges lead to from them."""
+    found = set(names)
+    waiting = list(found)
+    while waiting:
+        new = edges.get(waiting.pop(), set()) - found
+        found |= new
+        waiting += new
     return found
 
 

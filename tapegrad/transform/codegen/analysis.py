@@ -24,6 +24,7 @@ from tapegrad.transform.ir import (
     Loop,
     Statement,
     Store,
+    closure,
     defined,
     leaves_of,
     name,
@@ -255,7 +256,7 @@ class Activity:
                 self._edge(c.phi, c.out)
 
     def _reach(self, names: Iterable[str], edges: dict[str, set[str]]) -> set[str]:
-        return _closure({self.node(name) for name in names}, edges)
+        return closure({self.node(name) for name in names}, edges)
 
     def following(self, names: Iterable[str]) -> set[str]:
         """Return the nodes of names and of everything that is computed from them."""
@@ -324,7 +325,7 @@ def unused_at_times(function: FunctionIR, results: Iterable[str]) -> set[str]:
                 own.update(made)
 
     visit(function.body, None)
-    return _closure(found, sources)
+    return closure(found, sources)
 
 
 def _is_of_shape(statement: Statement) -> bool:
@@ -375,18 +376,7 @@ def undefined_at_times(function: FunctionIR) -> set[str]:
         elif isinstance(statement, If):
             for p in statement.phis:
                 reach(p.target, [p.then, p.orelse])
-    return _closure(found, users)
-
-
-def _closure(found: set[str], following: dict[str, set[str]]) -> set[str]:
-    """Return names and everything reachable from them."""
-    found = set(found)
-    todo = list(found)
-    while todo:
-        new = following.get(todo.pop(), set()) - found
-        found |= new
-        todo.extend(new)
-    return found
+    return closure(found, users)
 
 
 @dataclass

@@ -27,6 +27,7 @@ from tapegrad.transform.ir import (
     Loop,
     Statement,
     Store,
+    closure,
     defined,
     leaves_of,
     named_by,
@@ -303,7 +304,7 @@ class Flows:
 
     def ancestors(self, names: Iterable[str]) -> set[str]:
         """Return the names that arrays come from, these included."""
-        return _reached(names, self._before)
+        return closure(names, self._before)
 
     def origins(self, names: Iterable[str]) -> set[str]:
         """Return the names that arrays come from in one iteration, these included.
@@ -311,7 +312,7 @@ class Flows:
         They end with states and names from outside.
         """
         inner = {n: found for n, found in self._before.items() if n in self.inside}
-        return _reached(names, inner)
+        return closure(names, inner)
 
     def outside_of(self, names: Iterable[str]) -> set[str]:
         """Return the ancestors of those of some names that are from outside of the loop."""
@@ -319,18 +320,7 @@ class Flows:
 
     def is_returned(self, name: str) -> bool:
         """Whether an array may be part of the result."""
-        return not self._results.isdisjoint(_reached([name], self._following))
-
-
-def _reached(names: Iterable[str], edges: dict[str, set[str]]) -> set[str]:
-    """Return the names that edges lead to."""
-    found = set(names)
-    todo = list(found)
-    while todo:
-        more = edges.get(todo.pop(), set()) - found
-        found |= more
-        todo += more
-    return found
+        return not self._results.isdisjoint(closure([name], self._following))
 
 
 def _around(function: FunctionIR, loop: Loop) -> tuple[set[str], set[str], list[Statement]]:

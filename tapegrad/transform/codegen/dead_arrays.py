@@ -11,12 +11,11 @@ import copy
 from collections import Counter
 from dataclasses import replace
 
-from tapegrad.transform import facts
+from tapegrad.transform.facts import UNFILLED
 from tapegrad.transform.generated import Generated
 from tapegrad.transform.ir import names_in
 from tapegrad.transform.syntax import array_of, callee_of, subtree, text_of
 
-_NEW = tuple(f"np.{name}" for name in facts.MADE & facts.OF_SHAPES)
 _PAIR = ["value", "dots"]
 
 
@@ -73,7 +72,7 @@ def _only_writes(node: ast.stmt) -> str:
     """Return the array that a statement makes or writes without any other effect, or ""."""
     match node:
         case ast.Assign([ast.Name(id=name), *_], value):
-            return name if callee_of(value) in _NEW else ""
+            return name if callee_of(value) in UNFILLED else ""
         case ast.Assign([target, *_]) | ast.AugAssign(target):
             calls = any(isinstance(part, ast.Call) for part in subtree(node))
             return "" if calls else array_of(target)

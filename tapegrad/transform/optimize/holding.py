@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tapegrad.transform.facts import NEW_METHODS, SHAPE_ATTRIBUTES
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.uses import TAPE, VIEWS, changes_nothing
-from tapegrad.transform.ir import names_in
+from tapegrad.transform.ir import closure, names_in
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.syntax import PURE, leaves, name_of, nodes_in, subtree, text_of
 
@@ -88,13 +88,7 @@ class Flow:
 
     def reached(self, names: Iterable[str]) -> set[str]:
         """Return names and all those that may share elements with them."""
-        found = set(names)
-        waiting = list(found)
-        while waiting:
-            new = self.passed.get(waiting.pop(), set()) - found
-            found |= new
-            waiting += new
-        return found
+        return closure(names, self.passed)
 
     def passed_on(self, body: list[ast.stmt], names: set[str]) -> set[str]:
         """Return the names that may refer to arrays after statements, from those before them."""

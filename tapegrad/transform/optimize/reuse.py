@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tapegrad.transform import facts
+from tapegrad.transform.facts import UNFILLED
 from tapegrad.transform.frontend.liveness import assigned, live, used
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.ir import names_in
@@ -42,8 +42,6 @@ from tapegrad.transform.syntax import (
     text_of,
 )
 from tapegrad.transform.trees import Part, quoted, quoted_block
-
-_WITHOUT_DATA = tuple(f"np.{name}" for name in facts.MADE & facts.OF_SHAPES)
 
 
 @dataclass
@@ -144,7 +142,7 @@ class _Places:
 def _make_late(site: _Site) -> None:
     """Move a statement that makes an array to its first use: others may have its place before."""
     maker, block = site.statement, site.block
-    if callee_of(maker.value) not in _WITHOUT_DATA:
+    if callee_of(maker.value) not in UNFILLED:
         return
     start = end = next(k for k, node in enumerate(block) if node is maker)
     shape = used(maker.value)
