@@ -193,3 +193,10 @@ def test_refusals_of_second_derivatives_name_the_function_of_the_user():
     assert tg.grad(f)(x.copy()).shape == x.shape
     with pytest.raises(tg.TransformError, match=r"second derivative of\)\n  File .*, in f\n"):
         tg.hvp(f)(x.copy(), x)
+
+
+@pytest.mark.parametrize("product", ["[] * [x]", "[x] * []", "[x] * [x]"])
+def test_products_of_lists(product):
+    f = module(f"import tapegrad as tg\n@tg.njit\ndef f(x):\n    y = {product}\n    return x\n")
+    with pytest.raises(tg.TransformError, match="numba finds no types"):
+        tg.grad(f)(0.3)

@@ -172,14 +172,13 @@ class Expressions:
 
     def _binop(self, node: ast.BinOp, env: Env, stem: str) -> ast.expr:
         match node:
-            case ast.BinOp(ast.List([_]), ast.Mult()) | ast.BinOp(_, ast.Mult(), ast.List([_])):
-                left, right = (
-                    ast.List([self.expression(side.elts[0], env)], ast.Load())
-                    if isinstance(side, ast.List)
-                    else self.expression(side, env)
-                    for side in (node.left, node.right)
-                )
-                return self.lists.made(ast.BinOp(left, node.op, right), stem, env)
+            case ast.BinOp(ast.List([item]), ast.Mult() as op, count):
+                one = ast.List([self.expression(item, env)], ast.Load())
+                return self.lists.made(ast.BinOp(one, op, self.expression(count, env)), stem, env)
+            case ast.BinOp(count, ast.Mult() as op, ast.List([item])):
+                given = self.expression(count, env)
+                one = ast.List([self.expression(item, env)], ast.Load())
+                return self.lists.made(ast.BinOp(given, op, one), stem, env)
         left = self.expression(node.left, env)
         right = self.expression(node.right, env)
         match left, right:
