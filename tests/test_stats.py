@@ -85,9 +85,8 @@ def test_outside_of_the_support(case):
         np.testing.assert_array_equal(t.grad.numpy(), [0.0, 0.0])
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_batches_and_recordings(case):
-    """Batched and recorded tensors have no array that says where a number lies."""
+def sum_of_squares(case):
+    """A function of one argument of a case, and points."""
     ours, _ = both(case)
     given = CASES[case]
     free = next(k for k in range(len(given)) if k not in FIXED.get(case, ()))
@@ -95,10 +94,23 @@ def test_batches_and_recordings(case):
     def total(x):
         return tg.sum(ours(*given[:free], x, *given[free + 1 :]) ** 2)
 
-    points = np.stack([np.asarray(given[free], float) * factor for factor in (1.0, 0.9, 0.5)])
+    return total, np.stack([np.asarray(given[free], float) * k for k in (1.0, 0.9, 0.5)])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_batches(case):
+    """Batched and recorded tensors have no array that says where a number lies."""
+    total, points = sum_of_squares(case)
+    want = [tg.grad(total)(point) for point in points]
+    assert np.allclose(tg.vmap(tg.grad(total))(points), want, rtol=1e-12)
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("case", CASES)
+def test_recordings(case):
+    total, points = sum_of_squares(case)
     want = [tg.grad(total)(point) for point in points]
     jitted = tg.jit(total)
-    assert np.allclose(tg.vmap(tg.grad(total))(points), want, rtol=1e-12)
     assert np.allclose([tg.grad(jitted)(point) for point in points], want, rtol=1e-12)
     assert "op by op" not in jitted.inspect(points[0])
 

@@ -47,6 +47,7 @@ def test_elements_of_functions_of_numbers_are_not_computed():
 SHAPES = [(3, 4), (4,), (1, 4), (3, 1), (2, 3, 4), (2, 1, 1), ()]
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("shapes", [*itertools.product(SHAPES, SHAPES)], ids=str)
 def test_layouts_and_dtypes_are_those_of_numpy(shapes):
     arrays = [RNG.normal(size=shape) for shape in shapes]

@@ -39,6 +39,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_other_values(name):
     f = PROGRAMS[name]
