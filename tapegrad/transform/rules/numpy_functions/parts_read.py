@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 
+from numba.core import types
+
 from tapegrad.transform.ir import FunctionIR, Let, Loop, leaf_names, makers, reads, walk
 
 Part = tuple[int, int]  # the start and stop of a slice
@@ -39,7 +41,9 @@ class PartsRead:
                     found |= self.of(turned, 1 - axis)
                 case Let(expr=ast.Subscript(ast.Name(), index), target=shown):
                     indices = index.elts if isinstance(index, ast.Tuple) else [index]
-                    if axis < len(indices):
+                    if not all(map(self._is_place, indices)):
+                        found.add(ALL)
+                    elif axis < len(indices):
                         found.add(self._part(indices[axis]))
                     else:
                         left = sum(isinstance(index, ast.Slice) for index in indices)
@@ -47,6 +51,15 @@ class PartsRead:
                 case _:
                     found.add(ALL)
         return found
+
+    def _is_place(self, index: ast.expr) -> bool:
+        """Whether an index is a number or a slice, which belongs to one axis."""
+        match index:
+            case ast.Slice():
+                return True
+            case ast.Name(id=name):
+                return isinstance(self.function.types.get(name), types.Integer)
+        return self._values(index) is not None
 
     def _part(self, index: ast.expr) -> Part:
         """Return a slice that an index is in."""
