@@ -134,6 +134,13 @@ def output(function: str) -> int | None:
     return None if fact is None else fact.out
 
 
+def changes(function: str, arguments: int, names: Iterable[str | None]) -> bool:
+    """Whether a function changes the first of so many arguments, beside others with names."""
+    if function == "nan_to_num":  # copies unless it is told otherwise
+        return arguments > 1 or "copy" in names
+    return function == "fill_diagonal"
+
+
 def shows(function: str, arguments: int) -> bool:
     """Whether a call of a function, with so many arguments, may return a view of the first."""
     if function == "nan_to_num":  # copies unless it is told otherwise

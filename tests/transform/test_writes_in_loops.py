@@ -42,6 +42,10 @@ WRITES = [  # to `v`, which shows a part of `y`
     "np.clip(v, 0.0, 0.5, v)",
     "np.round(v, 1, v)",
     "np.dot(m, v.copy(), v)",
+    "w = np.multiply(v, 1.5, v)",
+    "w = np.clip(v, 0.0, 0.5, v)",
+    "s += np.sin(y[1:5], v)[0]",
+    "s += x * np.dot(m, v.copy(), v)[1]",
     "write(v)",
 ]
 
@@ -74,6 +78,11 @@ def test_gradients(write, loop):
         ("np.dot(x, y, z)", False),
         ("np.zeros_like(x)", True),
         ("np.float32(a)", True),
+        ("np.nditer(x)", False),
+        ("np.nan_to_num(x)", True),
+        ("np.nan_to_num(x, nan=a)", True),
+        ("np.nan_to_num(x, copy=False)", False),
+        ("np.fill_diagonal(m, a)", False),
         ("np.copyto(x, y)", False),
         ("np.random.rand(n)", False),
         ("np.linalg.inv(x)", True),

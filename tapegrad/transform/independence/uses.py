@@ -50,13 +50,15 @@ def inputs_of(call: ast.Call) -> int | None:
     """
     module, _, name = text_of(call.func).rpartition(".")
     function = getattr(np, name, None)
-    if module != "np" or any(keyword.arg == "out" for keyword in call.keywords):
+    names = [keyword.arg for keyword in call.keywords]
+    if module != "np" or "out" in names or facts.changes(name, len(call.args), names):
         return None
     if (count := facts.output(name)) is not None:
         return count
     if isinstance(function, np.ufunc):
         return function.nin
-    is_known = name in facts.FUNCTIONS or name in reading() or isinstance(function, type)
+    is_type = isinstance(function, type) and issubclass(function, np.generic)
+    is_known = is_type or name in facts.FUNCTIONS or name in reading()
     return len(call.args) if is_known else None
 
 

@@ -298,12 +298,13 @@ def written_argument(callee: Any, call: ast.Call) -> ast.expr | None:
 
 def writes_argument(callee: Any, call: ast.Call) -> bool:
     """Whether a call of a NumPy function writes to one of its arguments."""
-    if any(keyword.arg == "out" for keyword in call.keywords) or callee is np.fill_diagonal:
+    names = [keyword.arg for keyword in call.keywords]
+    if "out" in names:
         return True
     if isinstance(callee, np.ufunc):
         return len(call.args) > callee.nin
-    if callee is np.nan_to_num:  # copy=False
-        return len(call.args) > 1 or any(keyword.arg == "copy" for keyword in call.keywords)
+    if callee is np.fill_diagonal or callee is np.nan_to_num:
+        return facts.changes(callee.__name__, len(call.args), names)
     return any(callee is function and len(call.args) > at for function, at in _OUTS.items())
 
 
