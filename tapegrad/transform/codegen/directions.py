@@ -20,7 +20,7 @@ from tapegrad.transform.errors import SingleDirectionError
 from tapegrad.transform.generated import Generated
 from tapegrad.transform.ir import names_in, take
 from tapegrad.transform.nodes import integer
-from tapegrad.transform.syntax import callee_of, subtree, text_of
+from tapegrad.transform.syntax import callee_of, name_of, subtree, text_of
 
 Names = dict[str, list[str]]
 """The names of a tangent in all directions, by its name in code with one direction."""
@@ -286,7 +286,7 @@ class _Writer:
             target = target.value
         if isinstance(target, ast.Tuple):
             return all(map(self.is_of_tangent, target.elts))
-        return text_of(target) in self.names
+        return name_of(target) in self.names
 
     def has_tangents(self, node: ast.AST) -> bool:
         return any(n in self.names for n in names_in(node))

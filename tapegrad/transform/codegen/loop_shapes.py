@@ -41,7 +41,7 @@ from tapegrad.transform.ir import (
 )
 from tapegrad.transform.kinds import holds_complex, is_array, is_real
 from tapegrad.transform.rules import base as rules
-from tapegrad.transform.syntax import leaves, text_of
+from tapegrad.transform.syntax import leaves, name_of
 
 
 def last_loop(block: Block) -> int | None:
@@ -222,7 +222,7 @@ def _are_own(elements: list[tuple[str, ast.expr | None]], loop: Loop) -> bool:
         parts = leaves(index)
         if any(isinstance(part, ast.Constant) and part.value in (None, ...) for part in parts):
             return False
-        own = {k for k, part in enumerate(parts) if text_of(part) == loop.index}
+        own = {k for k, part in enumerate(parts) if name_of(part) == loop.index}
         axes = own if axes is None else axes & own
     return bool(axes)
 

@@ -301,7 +301,7 @@ class _Callee(ast.NodeTransformer):
             self.tapes.add(names[0])
             part = "x = tape" if called is _TAKING[0] else "x = tape[: tape.size // 2]"
             return quoted_block(part, x=names[0], tape=TAPE)
-        if called is np.zeros_like and text_of(given[0]) in self.tapes:
+        if called is np.zeros_like and name_of(given[0]) in self.tapes:
             tangents = "x = tape[tape.size // 2 :]\nx[:] = 0.0"
             return quoted_block(tangents, x=names[0], tape=TAPE)
         if any(called is row for row in _ROWS):

@@ -22,7 +22,7 @@ from tapegrad.transform.kinds import is_array
 from tapegrad.transform.printer import PARALLEL
 from tapegrad.transform.rules.array_specs import FUNCTIONS
 from tapegrad.transform.rules.effects import EFFECTS, OF_RUNTIME, Effect
-from tapegrad.transform.syntax import PURE, array_of, leaves, text_of
+from tapegrad.transform.syntax import PURE, array_of, leaves, name_of, text_of
 
 READ, ADD, STORE = "read", "add", "store"
 VIEWS = facts.VIEWS | {"owned_row", "row"}  # of arrays, and of the tape
@@ -300,7 +300,7 @@ class Uses:
             view = self._view(argument)
             if view is not None:
                 self._note(view, effect)
-            elif text_of(argument) not in self._fresh - self._unknown:
+            elif name_of(argument) not in self._fresh - self._unknown:
                 raise UnprovedError(f"of the call of `{text}`, which writes to an argument")
 
     def _is_number(self, node: ast.expr) -> bool:

@@ -12,11 +12,11 @@ from tapegrad.transform.nodes import integer, is_number
 from tapegrad.transform.syntax import (
     arguments_of,
     binding,
+    callee_of,
     key_of,
     leaves,
     name_of,
     subtree,
-    text_of,
 )
 from tapegrad.transform.trees import quoted
 
@@ -99,10 +99,10 @@ class Extents:
 
     def _of(self, call: ast.expr, maker: str) -> list[ast.expr]:
         match call:
-            case ast.Call(function, [given], []) if text_of(function) == maker:
+            case ast.Call(_, [given], []) if callee_of(call) == maker:
                 return leaves(given)
-            case ast.Call(function, [ast.Name(id=array)], []) if array in self._fixed:
+            case ast.Call(_, [ast.Name(id=array)], []) if array in self._fixed:
                 kind = self.facts.kind(array)
-                if text_of(function) == f"{maker}_like" and is_array(kind):
+                if callee_of(call) == f"{maker}_like" and is_array(kind):
                     return [quoted("x.shape[k]", x=array, k=axis) for axis in range(kind.ndim)]
         return []

@@ -27,6 +27,7 @@ from tapegrad.transform.optimize.indices import assigned_again
 from tapegrad.transform.syntax import (
     array_of,
     binding,
+    callee_of,
     has,
     leaves,
     name_of,
@@ -479,7 +480,7 @@ class Iteration:
 def _is_plain(node: ast.expr) -> bool:
     """Whether all parts of an expression may be evaluated although some are not used."""
     plain = _PLAIN.keys() | _OF_FLOATS
-    is_known = all(text_of(call.func) in plain for call in nodes_in(node, ast.Call))
+    is_known = all(callee_of(call) in plain for call in nodes_in(node, ast.Call))
     return is_known and not has(node, ast.Subscript)
 
 

@@ -67,7 +67,7 @@ def _guarded(guard: ast.stmt) -> tuple[str, ast.For] | None:
 
 def _is_reverse(forward: ast.For, reverse: ast.For) -> bool:
     """Whether two loops have the same iterations, in opposite order."""
-    if text_of(forward.target) != text_of(reverse.target):
+    if key_of(forward.target) != key_of(reverse.target):
         return False
     over, back = forward.iter, reverse.iter
     given = arguments_of(over, "range")

@@ -12,7 +12,7 @@ from tapegrad.transform.facts import SHAPE_ATTRIBUTES
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.nodes import attribute, element_of, tuple_of
-from tapegrad.transform.syntax import array_of, name_of, nodes_in, subtree, text_of
+from tapegrad.transform.syntax import array_of, callee_of, name_of, nodes_in, subtree
 from tapegrad.transform.trees import quoted, quoted_block
 
 MAKERS = frozenset(
@@ -36,8 +36,8 @@ def made(array: str, value: ast.expr, ndim: int, facts: Facts) -> Made | None:
             return _product(array, left, right, facts)
         case ast.Call(ast.Attribute(copied, "copy"), [], keywords):
             maker, value = "np.copy", ast.Call(value.func, [copied], keywords)
-        case ast.Call(function) if text_of(function) in MAKERS:
-            maker = text_of(function)
+        case ast.Call() if (maker := callee_of(value)) in MAKERS:
+            pass
         case _:
             return None
     shape = _shape(value, maker, ndim, facts)

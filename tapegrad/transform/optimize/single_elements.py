@@ -33,6 +33,7 @@ from tapegrad.transform.syntax import (
     callee_of,
     has,
     key_of,
+    name_of,
     nodes_in,
     subtree,
     text_of,
@@ -162,7 +163,7 @@ class _Iteration:
         self.leaves_zero = False
         self.vanishing: set[str] = set()
         self.results = set(assigned(nodes_in(loop, ast.Assign)))
-        is_fixed = text_of(loop.target) not in assigned(loop.body)
+        is_fixed = name_of(loop.target) not in assigned(loop.body)
         self.needs_element = is_fixed and all(map(self.statement, loop.body))
 
     def statement(self, node: ast.stmt) -> bool:

@@ -99,7 +99,7 @@ class _Search:
             match store:
                 case ast.Assign([ast.Subscript() as target, *_], kept) if (
                     store is not fill
-                    and text_of(kept) == value
+                    and name_of(kept) == value
                     and not self.is_between(value, fill, store)
                     and self.is_own(target)
                     and self.holds(text_of(target.value))
@@ -148,7 +148,7 @@ class _Search:
                 case ast.Subscript(ast.Name(id=name), _, ast.Load()) if name == array:
                     read += self.is_element(node)
                 case ast.Call():
-                    read += sum(text_of(argument) == array for argument in _only_read(node))
+                    read += sum(name_of(argument) == array for argument in _only_read(node))
         return read == self.uses[array]
 
     def is_element(self, node: ast.Subscript) -> bool:
@@ -186,7 +186,7 @@ def _only_read(call: ast.Call) -> Iterator[ast.expr]:
 def _read(backward: Rows, stored: dict[str, ast.Subscript]) -> None:
     """Let a reverse loop read values from arrays."""
     for node in nodes_in(backward.statement, ast.Subscript):
-        if (value := text_of(node.value)) in stored:
+        if (value := name_of(node.value)) in stored:
             made = complete(stored[value])
             node.value, node.slice = made.value, made.slice
 

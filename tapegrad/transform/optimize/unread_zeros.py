@@ -346,7 +346,7 @@ def extent_of(node: ast.expr) -> ast.expr | None:
 def index_of(node: ast.expr, array: str) -> Index | None:
     """Return the indices of an element of an array, None for other expressions."""
     match node:
-        case ast.Subscript(base, index) if text_of(base) == array:
+        case ast.Subscript(ast.Name(id=base), index) if base == array:
             parts = leaves(index)
             is_part = any(isinstance(part, ast.Slice) for part in parts)
             return None if is_part else tuple(map(key_of, parts))

@@ -30,6 +30,7 @@ from tapegrad.transform.syntax import (
     blocks_of,
     callee_of,
     is_loop,
+    name_of,
     nodes_in,
     subtree,
     text_of,
@@ -180,7 +181,7 @@ def _depends_on_element(loop: ast.For, gathered: set[str], facts: Facts) -> ast.
             case ast.Assign([ast.Name(id=name) as target, *_], ast.Subscript(array) as value) if (
                 is_cotangent(target, facts) and not vanishing
             ):
-                if text_of(array) not in gathered or names_read(value).keys() & inside:
+                if name_of(array) not in gathered or names_read(value).keys() & inside:
                     return None
                 element = value
                 vanishing.add(name)
