@@ -59,7 +59,8 @@ class UsedOutputs:
 def _note_read(sweep: Sweep, read: Owner, numbers: np.ndarray, found: np.ndarray) -> None:
     """Note which elements of a record are used.
 
-    Views use nothing themselves. What else reads a record may use all its elements.
+    Views use nothing themselves. What else reads a record may use all its elements, and so may
+    whoever gave a cotangent to it.
 
     Parameters
     ----------
@@ -70,6 +71,8 @@ def _note_read(sweep: Sweep, read: Owner, numbers: np.ndarray, found: np.ndarray
     found
         Whether an element is used, by its number.
     """
+    if read[OWN_SLOT] in sweep.roots:
+        found[numbers] = True
     for code, owner in sweep.readers(read[OWN_SLOT]):
         op = OPS.ops[code]
         if owner is None:

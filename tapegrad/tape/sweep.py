@@ -133,6 +133,7 @@ class Sweep:
         self.tuples: dict[int, dict[int, Array]] = {}  # cotangents of several outputs
         self.undefined: set[int] = set()  # leaves whose gradient a Function left undefined
         self.requested: set[int] = set()
+        self.roots: set[int] = set()  # slots with a cotangent from outside
         self.stops: dict[int, Callable[[], None]] = {}
         self._contributions: Contributions = []
         self._waiting: list[int] = []  # a heap: slots with adjoints from Python, negated
@@ -213,6 +214,7 @@ class Sweep:
 
     def seed(self, slot: int, aval: int, cotangent: Array) -> None:
         """Set the contiguous cotangent of a root."""
+        self.roots.add(slot)
         if slot in self.arrays:
             self.arrays[slot] = cotangent = as_array(self.arrays[slot] + cotangent)
         else:

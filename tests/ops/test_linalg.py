@@ -478,6 +478,19 @@ def test_equal_eigenvalues_beside_some_vectors(reader, alone, backward):
         assert np.isnan(found).any()
 
 
+@pytest.mark.parametrize("given", [lambda v: v, lambda v: v[:, 1:]], ids=["vectors", "a part"])
+def test_equal_eigenvalues_beside_vectors_with_a_given_cotangent(given):
+    """Where a cotangent of 0 comes from is not known: vectors may have been multiplied by 0."""
+
+    def f(x):
+        w, v = tg.linalg.eigh(x)
+        return w, given(v)
+
+    (_, vectors), pull = tg.vjp(f, np.eye(3))
+    (found,) = pull((np.ones(3), np.zeros(np.shape(vectors))))
+    assert np.isnan(found).any()
+
+
 def test_an_infinite_cotangent_of_one_eigenvalue_0():
     def f(x):
         w, v = tg.linalg.eigh(x)
