@@ -20,7 +20,7 @@ from tapegrad.transform.kinds import (
     result_kind,
     shape_checks,
 )
-from tapegrad.transform.protocols import Program
+from tapegrad.transform.protocols import Program, Returns
 from tapegrad.transform.syntax import identifier_of, unlike
 
 
@@ -76,7 +76,7 @@ class HessianProduct(Composed):
 
     def __init__(self, base: Any, number: int) -> None:
         self.number = number
-        gradient = pullback(base, (number,), 0, "gradient")
+        gradient = pullback(base, (number,), 0, Returns.GRADIENT)
         self.tangent_of_gradient = pushforward(gradient, (number,), False)
         super().__init__(base, "hvp", ("vector",))
 
@@ -119,7 +119,7 @@ class Jacobian(Composed):
             several = pushforward(base, (number,), False, DIRECTIONS)
             setattr(self, f"columns_{number}", several)
             if not self.columns_only:
-                setattr(self, f"row_{number}", pullback(base, (number,), 1, "gradient"))
+                setattr(self, f"row_{number}", pullback(base, (number,), 1, Returns.GRADIENT))
         super().__init__(base, "jacobian")
         self.primal = base
 

@@ -25,7 +25,7 @@ from tapegrad.transform.kinds import (
     is_complex,
     is_real,
 )
-from tapegrad.transform.protocols import Claim, Instance, Program
+from tapegrad.transform.protocols import Claim, Instance, Program, Returns
 from tapegrad.transform.syntax import identifier_of, unlike
 
 
@@ -105,7 +105,7 @@ class Pullback(Derivative):
     assumes = True
 
     def __init__(
-        self, base: Any, numbers: tuple[int, ...], seeds: int, returns: str, into: bool = False
+        self, base: Any, numbers: tuple[int, ...], seeds: int, returns: Returns, into: bool = False
     ) -> None:
         self.numbers = numbers
         self.seeds = seeds
@@ -138,9 +138,9 @@ class Pullback(Derivative):
 
     def claim(self, kinds: tuple[Any, ...]) -> Claim | None:
         function = source_of(self.base, kinds[: len(kinds) - self.given], wrap=True)
-        if function is None or self.into or self.returns == "value":
+        has_value = Returns.VALUE in self.returns
+        if function is None or self.into or self.returns == Returns.VALUE:
             return None
-        has_value = self.returns.startswith("value")
         return Claim(function, self.numbers, True, has_value, self.seeds)
 
     def converted(self, number: int, text: str, kind: Any, own: list[Any]) -> tuple[str, Any]:
@@ -158,7 +158,7 @@ class Pullback(Derivative):
         wanted = [instance.kinds[number] for number in self.numbers]
         name = self.extra_names()[-1]
         pairs = [(name, wanted[0], given)]
-        if self.returns.endswith("gradients"):
+        if Returns.GRADIENTS in self.returns:
             if not isinstance(given, types.BaseTuple) or len(given) != len(wanted):
                 raise TransformError(
                     f"{name} is of type {given}; it is a tuple with an array for each of the "
@@ -350,7 +350,7 @@ def is_tangent(kind: Any, tangent: Any) -> bool:
 
 
 def pullback(
-    base: Any, numbers: tuple[int, ...], seeds: int, returns: str, into: bool = False
+    base: Any, numbers: tuple[int, ...], seeds: int, returns: Returns, into: bool = False
 ) -> Pullback:
     """Return the gradient of a function with respect to some arguments."""
     return once(Pullback, base, numbers, seeds, returns, into)

@@ -15,6 +15,7 @@ from tapegrad.transform import composed, derivatives, frozen, user_rules
 from tapegrad.transform.base import Recording, forget_effects
 from tapegrad.transform.functions import dotted_name, register
 from tapegrad.transform.kinds import is_dispatcher
+from tapegrad.transform.protocols import Returns
 
 
 class CompiledFunction(Recording):
@@ -157,7 +158,7 @@ class CompiledFunction(Recording):
             The arguments to differentiate with respect to.
         """
         numbers, _ = positions(self, argnums, "adjoint_source")
-        made = derivatives.pullback(self, numbers, 0, "value, gradients")
+        made = derivatives.pullback(self, numbers, 0, Returns.VALUE | Returns.GRADIENTS)
         return made.source(tuple(map(numba.typeof, args)))
 
     def tangent_source(self, *args: Any, argnums: int | tuple[int, ...] = 0) -> str:
@@ -273,8 +274,8 @@ def gradient(
             f"{what}: {function.py_func.__name__} has a parameter named out; rename it, or call "
             f"tg.{what} without out"
         )
-    returns = "gradient" if single else "gradients"
-    returns = f"value, {returns}" if with_value else returns
+    returns = Returns.GRADIENT if single else Returns.GRADIENTS
+    returns |= Returns.VALUE if with_value else Returns(0)
     return derivatives.pullback(function, numbers, 0, returns, into)
 
 
@@ -283,7 +284,7 @@ def value_alone(function: Any) -> Any:
 
     Array expressions are fused, and loops over elements use vector math.
     """
-    return derivatives.pullback(function, (), 0, "value")
+    return derivatives.pullback(function, (), 0, Returns.VALUE)
 
 
 def pushforward(function: Any, argnums: int | tuple[int, ...]) -> Any:

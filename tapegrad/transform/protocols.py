@@ -6,7 +6,16 @@ They are importable without what implements them (`tapegrad.transform.codegen`).
 from __future__ import annotations
 
 import ast
+import enum
 from typing import Any, NamedTuple, Protocol
+
+
+class Returns(enum.Flag):
+    """What a gradient returns: the gradient of the only argument or a tuple of them, the value."""
+
+    VALUE = enum.auto()
+    GRADIENT = enum.auto()
+    GRADIENTS = enum.auto()
 
 
 class Instance(Protocol):
@@ -52,7 +61,7 @@ class Program(Protocol):
         """Return the name of the function that computes the tangents of an instance."""
 
     def pullback(
-        self, instance: Any, numbers: tuple[int, ...], seeds: int, returns: str, out: str = ""
+        self, instance: Any, numbers: tuple[int, ...], seeds: int, returns: Returns, out: str = ""
     ) -> str:
         """Write the function that computes the gradient; return its name."""
 

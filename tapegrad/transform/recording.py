@@ -56,6 +56,7 @@ from tapegrad.transform.ir import leaf_names
 from tapegrad.transform.kept import kept_with_function
 from tapegrad.transform.kinds import holds_hidden_arrays, holds_instance
 from tapegrad.transform.printer import show
+from tapegrad.transform.protocols import Returns
 from tapegrad.utils.fingerprints import fingerprint
 
 _REAL = (float, np.floating, complex, np.complexfloating, np.ndarray)
@@ -172,7 +173,7 @@ class CallFrame(RuleFrame):
     def pullback(self, numbers: tuple[int, ...]) -> Any:
         """Return the derivative from the arguments and cotangents to some gradients."""
         count = 1 if self.outputs is None else len(self.outputs)
-        return derivatives.pullback(self.function, numbers, count, "gradients")
+        return derivatives.pullback(self.function, numbers, count, Returns.GRADIENTS)
 
     def cotangents(
         self, owner: Owner, parents: list[Owner | None], g: Any, wanted: Wanted
@@ -386,7 +387,7 @@ class Recorded(Function):
         args = _arguments(ctx)
         needed = tuple(k for k in ctx.positions if ctx.needs_input_grad[k + 1])
         given = [_cloned(g) for g, is_real in zip(cotangents, ctx.real, strict=True) if is_real]
-        rule = derivatives.pullback(ctx.function, needed, len(given), "gradients")
+        rule = derivatives.pullback(ctx.function, needed, len(given), Returns.GRADIENTS)
         found = rule(*args, *given)
         result: list[Any] = [None] * (len(args) + 1)
         for position, cotangent in zip(needed, found, strict=True):
@@ -498,9 +499,9 @@ def _facts(function: Any, kinds: tuple[Any, ...], positions: tuple[int, ...]) ->
     return Facts(
         frozenset(changed | {k for k, kind in enumerate(kinds) if is_mutable(kind)}),
         frozenset(receiving),
-        made(0, "value, gradients") if is_number else None,
+        made(0, Returns.VALUE | Returns.GRADIENTS) if is_number else None,
         is_real and not isinstance(function, Derivative),
-        made(len(results), "gradients") if is_real else None,
+        made(len(results), Returns.GRADIENTS) if is_real else None,
         tuple(leaves),
         bool(instance.shared) or any(holds_hidden_arrays(k) or holds_instance(k) for k in kinds),
     )

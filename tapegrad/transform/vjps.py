@@ -23,7 +23,7 @@ from tapegrad.transform.derivatives import (
 from tapegrad.transform.ir import class_text
 from tapegrad.transform.kept import kept_with_function
 from tapegrad.transform.kinds import holds_real, is_array, is_real, result_kind
-from tapegrad.transform.protocols import Program
+from tapegrad.transform.protocols import Program, Returns
 
 
 class Vjp(Composed):
@@ -91,16 +91,16 @@ class VjpOfGradient(Vjp):
     def __init__(self, gradient: Pullback, positions: tuple[int, ...]) -> None:
         super().__init__(gradient, positions)
         if self.own:
-            own = pullback(gradient.base, self.own, gradient.seeds, "gradients")
+            own = pullback(gradient.base, self.own, gradient.seeds, Returns.GRADIENTS)
             self.use("jvp_of_gradient", pushforward(own, gradient.numbers))
         if self.added:
             self.use("jvp_of_value", pushforward(gradient.base, gradient.numbers))
 
     def body(self, names: list[str], given: list[str], g: str, kinds: tuple[Any, ...]) -> list[str]:
         gradient = self.base
-        with_value = gradient.returns.startswith("value")
+        with_value = Returns.VALUE in gradient.returns
         tangents = [f"{g}[1]" if with_value else g]
-        if gradient.returns.endswith("gradients"):
+        if Returns.GRADIENTS in gradient.returns:
             tangents = [f"{tangents[0]}[{k}]" for k in range(len(gradient.numbers))]
         lines = []
         if self.own:
@@ -166,7 +166,7 @@ class VjpOfProduct(Vjp):
         super().__init__(product, positions)
         number = product.number
         self.all = tuple(sorted({*self.own, *((number,) if self.added else ())}))
-        found = pushforward(pullback(product.base, self.all, 0, "gradients"), (number,))
+        found = pushforward(pullback(product.base, self.all, 0, Returns.GRADIENTS), (number,))
         self.use("product", pushforward(found, (number,)) if self.own else found)
 
     def body(self, names: list[str], given: list[str], g: str, kinds: tuple[Any, ...]) -> list[str]:
@@ -197,8 +197,8 @@ class VjpOfJacobian(Vjp):
                 self.use(f"column_{number}", pushforward(base.vjp(positions), (number,)))
                 continue
             column = pushforward(base, (number,))
-            self.use(f"column_{number}", pullback(column, positions, 2, "gradients"))
-            row = pullback(base, (number,), 1, "gradient")
+            self.use(f"column_{number}", pullback(column, positions, 2, Returns.GRADIENTS))
+            row = pullback(base, (number,), 1, Returns.GRADIENT)
             self.use(f"row_{number}", row.vjp(positions))
 
     def body(self, names: list[str], given: list[str], g: str, kinds: tuple[Any, ...]) -> list[str]:

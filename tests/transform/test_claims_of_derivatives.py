@@ -20,6 +20,7 @@ from tapegrad.transform.equivalence.meanings import defined
 from tapegrad.transform.equivalence.slopes import slope
 from tapegrad.transform.errors import UnconfirmedWarning
 from tapegrad.transform.generated import parsed_functions
+from tapegrad.transform.protocols import Returns
 from tests.transform.compared_programs import additions, decays, products, what_is_compared
 
 pytestmark = pytest.mark.texts
@@ -141,7 +142,7 @@ def test_derivatives_are_those_of_the_source(transform, added, function, monkeyp
 
 
 def test_cotangents_of_several_results(monkeypatch, tmp_path):
-    pullback = derivatives_of.pullback(tg.njit(pair), (0, 1), 2, "gradients")
+    pullback = derivatives_of.pullback(tg.njit(pair), (0, 1), 2, Returns.GRADIENTS)
     ((_, result),) = comparisons(pullback, (*KINDS, VECTOR, FLOAT), monkeypatch, tmp_path)
     assert (result.difference, result.reason) == ("", "")
     assert result.runs >= 2

@@ -15,6 +15,7 @@ from numba.core.dispatcher import OmittedArg
 from tapegrad.transform import composed, derivatives
 from tapegrad.transform.base import Derivative
 from tapegrad.transform.checks import probes
+from tapegrad.transform.protocols import Returns
 
 
 class ShapeError(Exception):
@@ -138,13 +139,13 @@ class PullbackClaim(Claim):
     mode = "reverse mode"
 
     def value(self, found: Any) -> Any:
-        return found[0] if self.derivative.returns.startswith("value") else None
+        return found[0] if Returns.VALUE in self.derivative.returns else None
 
     def gradients(self, found: Any) -> tuple[Any, ...]:
         """Return the gradients in a result, a tuple."""
-        if self.derivative.returns.startswith("value"):
+        if Returns.VALUE in self.derivative.returns:
             found = found[1]
-        return found if self.derivative.returns.endswith("gradients") else (found,)
+        return found if Returns.GRADIENTS in self.derivative.returns else (found,)
 
     def product(self, values: list[Any], u: np.ndarray, v: dict[int, np.ndarray]) -> Product:
         extra = _seeds(self.extra, u)
@@ -211,7 +212,7 @@ class HessianProductClaim(Claim):
 
     def differentiated(self, derivative: Any) -> tuple[Any, tuple[int, ...]]:
         numbers = (derivative.number,)
-        return derivatives.pullback(derivative.base, numbers, 0, "gradient"), numbers
+        return derivatives.pullback(derivative.base, numbers, 0, Returns.GRADIENT), numbers
 
     def direction(self, number: int, draw: np.random.Generator) -> np.ndarray:
         given = self.extra[0]
@@ -267,7 +268,7 @@ def _reverse(claim: Any, result: Any) -> Callable[..., Product]:
     real = [part for part in probes.parts(result) if probes.is_real(part)]
     if len(real) == 1 and not isinstance(real[0], np.ndarray):
         real = []  # value_and_grad is likely to be compiled already
-    returns = "gradients" if real else "value, gradients"
+    returns = Returns.GRADIENTS if real else Returns.VALUE | Returns.GRADIENTS
 
     def product(values: list[Any], u: np.ndarray, v: dict[int, np.ndarray]) -> Product:
         pullback = derivatives.pullback(claim.function, claim.numbers, len(real), returns)

@@ -34,6 +34,7 @@ from tapegrad.transform.lowering.assumptions import assumptions
 from tapegrad.transform.lowering.fusion import fuse
 from tapegrad.transform.lowering.inlining import inline
 from tapegrad.transform.lowering.lower import Lowering
+from tapegrad.transform.protocols import Returns
 from tapegrad.transform.rules.base import Held, Unknown
 from tapegrad.transform.rules.calls import Call
 from tapegrad.transform.syntax import identifier
@@ -255,7 +256,12 @@ class Program:
         return self.tangents[key]
 
     def pullback(
-        self, instance: Instance, numbers: tuple[int, ...], seeds: int, returns: str, out: str = ""
+        self,
+        instance: Instance,
+        numbers: tuple[int, ...],
+        seeds: int,
+        returns: Returns,
+        out: str = "",
     ) -> str:
         """Write the function that computes the gradient; return its name."""
         return write_pullback(self, instance, list(numbers), seeds, returns, out)

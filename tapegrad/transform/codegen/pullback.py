@@ -18,6 +18,7 @@ from tapegrad.transform.ir import FunctionIR, Structure, leaf_names, name
 from tapegrad.transform.kinds import is_array, is_real, shape_checks, zero_of
 from tapegrad.transform.lowering.partners import without_partners
 from tapegrad.transform.nodes import call_of, expression_of, returned_of, tuple_of
+from tapegrad.transform.protocols import Returns
 
 
 def write_pullback(
@@ -25,7 +26,7 @@ def write_pullback(
     instance: Instance,
     params: list[int],
     seeds: int,
-    returns: str,
+    returns: Returns,
     out: str = "",
 ) -> str:
     """Write the function from arguments to a gradient, and return its name.
@@ -40,8 +41,7 @@ def write_pullback(
         How many cotangents of the result are parameters as well; with 0, the cotangent of the only
         result is 1.
     returns
-        ``gradient`` (of the only argument) or ``gradients`` (a tuple), prefixed with ``value, `` to
-        return the value as well; ``value`` for this alone.
+        What it returns.
     out
         The name of the parameter with the arrays to write the gradient to, if there is one.
     """
@@ -72,7 +72,7 @@ def write_pullback(
     starts.lines(overlap_checks(instance))
     buffers: dict[str, str] = {}
     if out:
-        is_tuple = returns.endswith("gradients")
+        is_tuple = Returns.GRADIENTS in returns
         for number, k in enumerate(params):
             found = paths(instance.params[k], f"{out}[{number}]" if is_tuple else out)
             buffers.update((leaf, path) for path, leaf in found if leaf in given)
@@ -86,9 +86,11 @@ def write_pullback(
         starts.assign(name(made.gen.derivative(leaf)), zeros)
     bar = made.gen.bar
     grads = [gradient_of(instance.params[k], inputs, function, bar) for k in params]
-    parts = [result_of(function)] if returns.startswith("value") else []
-    if returns != "value":
-        parts.append(grads[0] if returns.endswith("gradient") else tuple_of(grads))
+    parts = [result_of(function)] if Returns.VALUE in returns else []
+    if Returns.GRADIENT in returns:
+        parts.append(grads[0])
+    elif Returns.GRADIENTS in returns:
+        parts.append(tuple_of(grads))
     made.write(entry, parameters, starts.body, parts[0] if len(parts) == 1 else tuple_of(parts))
     return entry
 

@@ -29,6 +29,7 @@ from tapegrad.transform.errors import InternalError, TransformError
 from tapegrad.transform.function import CompiledFunction, njit
 from tapegrad.transform.functions import stop_gradient
 from tapegrad.transform.ir import names_of, take
+from tapegrad.transform.protocols import Returns
 
 __all__ = ["NoLanesError", "compiled"]
 
@@ -73,7 +74,7 @@ def compiled(
         elif own < len(kinds):
             called, kind = composed.hessian_product(of_chunk, *numbers), "product"
         elif numbers:
-            called = derivatives.pullback(of_chunk, numbers, 0, kind)
+            called = derivatives.pullback(of_chunk, numbers, 0, Returns.GRADIENTS)
         text = _text(many, own, _stored(len(results), len(numbers), kind), has_value)
         made = native.compile_source(
             native.fingerprint(text.encode(), repr(id(called)).encode()), text, "over_chunks"
@@ -133,7 +134,7 @@ def _parts_of(function: Any) -> tuple[Any, tuple[int, ...], bool]:
         or is_on(function)
     ):
         raise NoLanesError("a derivative of another kind")
-    return base, function.numbers, "value" in function.returns
+    return base, function.numbers, Returns.VALUE in function.returns
 
 
 def _is_number(kind: Any) -> bool:

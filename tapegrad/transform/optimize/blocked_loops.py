@@ -74,7 +74,7 @@ def _code_of(function: Function, around: Surroundings, loop: ast.For) -> LoopCod
         function.fresh,
         function.block,
     )
-    return LoopCode(iteration, function.analyses.sharing, function.fresh)
+    return LoopCode(iteration, function.analyses.flow, function.fresh)
 
 
 def _effects(name: str) -> Effects | None:

@@ -13,7 +13,6 @@ from tapegrad.transform.generated import Facts, Generated
 from tapegrad.transform.ir import names_in, take
 from tapegrad.transform.optimize.holding import Flow, Holding
 from tapegrad.transform.optimize.module import Module
-from tapegrad.transform.optimize.sharing import Sharing
 
 
 class Analyses:
@@ -43,11 +42,6 @@ class Analyses:
     def live_after(self) -> dict[int, set[str]]:
         """The names that are read after each statement, by its id."""
         return live_after(self._tree.body)
-
-    @functools.cached_property
-    def sharing(self) -> Sharing:
-        """Which of its arrays may share elements."""
-        return Sharing(self._tree)
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import itertools
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
@@ -16,6 +17,9 @@ from tapegrad.transform.syntax import PURE, leaves, name_of, nodes_in, subtree, 
 
 _PASSING = frozenset(["enumerate", "list", "reversed", "tuple", "zip"])
 _IN_PLACE = frozenset(["fill", "sort"])
+# memory of the tape that no other array of a function has
+_PARTS_OF_TAPE = frozenset(["owned_row", "pop_elements", "pop_owned_elements", "row"])
+OUTSIDE = "(outside)"  # stands for arrays that were made elsewhere
 
 
 @dataclass(frozen=True)
@@ -28,10 +32,13 @@ class Holding:
         The positions of arguments that something may hold when it returns, besides its results.
     results
         For each part of the result, the positions of arguments that it may share elements with.
+    shows_others
+        Whether a result may also share elements with arrays that are neither arguments nor new.
     """
 
     kept: frozenset[int]
     results: tuple[frozenset[int], ...]
+    shows_others: bool
 
 
 HoldingOf = Callable[[str], Holding | None]
@@ -56,6 +63,9 @@ class Flow:
         self.holding_of = holding_of
         self.kept: set[str] = set()  # names of arrays that something may hold for longer
         self.passed: dict[str, set[str]] = {}  # names, and those that may share elements with them
+        self._keepers: set[str] = set()  # names, not of arrays, that such things may have
+        self._parameters = {parameter.arg for parameter in tree.args.args}
+        self._assigned: set[str] = set()
         for node in subtree(tree):
             if isinstance(node, ast.stmt) and node is not tree:
                 self._statement(node)
@@ -66,6 +76,36 @@ class Flow:
     def held(self) -> set[str]:
         """The names of arrays that something may hold when the function returns."""
         return self.kept | self.returned()
+
+    @functools.cached_property
+    def _sources(self) -> dict[str, set[str]]:
+        """Names, and those that they may share elements with since they were passed on."""
+        found: dict[str, set[str]] = {}
+        for source, names in self.passed.items():
+            for name in names:
+                found.setdefault(name, set()).add(source)
+        return found
+
+    @functools.cached_property
+    def _inside(self) -> set[str]:
+        """The names of arrays that nothing else may hold."""
+        return self._assigned - closure(self.kept, self._sources) - self._keepers
+
+    def may_share(self, one: str, other: str) -> bool:
+        """Whether two arrays may have elements in common."""
+        return bool(self.origins(one) & self.origins(other))
+
+    def origins(self, name: str) -> set[str]:
+        """Return a name and all whose elements it may have, `OUTSIDE` for those made elsewhere."""
+        found = closure([name], self._sources)
+        return found | {OUTSIDE} if found & self._parameters or self._are_others(found) else found
+
+    def _are_others(self, names: Iterable[str]) -> bool:
+        """Whether one of some names, no parameters, may be an array that was made elsewhere.
+
+        What something holds may come back from it.
+        """
+        return not set(names) - self._parameters <= self._inside
 
     def holding(self) -> Holding:
         """Return what the function does with its arguments."""
@@ -79,6 +119,7 @@ class Flow:
                 frozenset(k for k, names in enumerate(given) if names & self.holders(result))
                 for result in results
             ),
+            self._are_others(closure(self.returned(), self._sources)),
         )
 
     def returned(self) -> set[str]:
@@ -155,7 +196,17 @@ class Flow:
             case ast.Pass() | ast.Break() | ast.Raise():
                 pass
             case _:
-                self.kept |= self._names(node)
+                self._keep(node, self._names(node))
+
+    def _keep(self, node: ast.AST, names: set[str]) -> None:
+        """Note that something in a part of the function may hold arrays."""
+        self.kept |= names
+        if names:
+            self._keepers |= {name for name in self._names(node) if not self._is_array(name)}
+
+    def _held(self, node: ast.Call, arguments: Iterable[ast.expr]) -> None:
+        """Note that something may hold arguments of a call."""
+        self._keep(node, set().union(*map(self.holders, arguments)))
 
     def _pairs(self, node: ast.Assign) -> list[tuple[ast.expr, ast.expr]]:
         """Return targets with the values that they are assigned."""
@@ -166,21 +217,29 @@ class Flow:
             case ast.Assign([ast.Tuple() as target], ast.Call() as call):
                 found, parts = self._known(call), leaves(target)
                 if found is not None and len(found.results) == len(parts):
-                    given = [ast.Tuple(_taken(call, held), ast.Load()) for held in found.results]
+                    given: list[ast.expr] = [
+                        ast.Tuple([*_taken(call, held), *_others(found)], ast.Load())
+                        for held in found.results
+                    ]
                     return list(zip(parts, given, strict=True))
-        return [(target, node.value) for target in node.targets]
+        names: list[ast.expr] = [part for part in node.targets if isinstance(part, ast.Name)]
+        return [
+            *((target, node.value) for target in node.targets),
+            *itertools.permutations(names, 2),  # they have the same array
+        ]
 
     def _assign(self, target: ast.expr, sources: set[str]) -> None:
         for part in leaves(target):
             match part:
                 case ast.Name(id=name):
+                    self._assigned.add(name)
                     if not self._is_number(name):
                         for source in sources:
                             self.passed.setdefault(source, set()).add(name)
                 case ast.Subscript(array) if self.is_array(array):
                     pass
                 case _:
-                    self.kept |= sources
+                    self._keep(part, sources)
 
     def _is_number(self, name: str) -> bool:
         return name in TAPE or self.facts.is_number(name)
@@ -202,12 +261,10 @@ class Flow:
             case ast.Attribute(whole, attribute):
                 return set() if attribute in SHAPE_ATTRIBUTES else self.holders(whole)
             case ast.BoolOp() | ast.IfExp() | ast.List() | ast.Starred() | ast.Tuple():
-                parts = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
-                return set().union(*map(self.holders, parts))
+                return set().union(*map(self.holders, _parts(node)))
             case ast.BinOp() | ast.UnaryOp() | ast.Compare():
                 # of tuples and lists the result holds the parts, of arrays it is a new array
-                found = nodes_in(node, ast.Name, ast.Tuple, ast.List)
-                return set().union(*(self.holders(n) for n in found if not self.is_array(n)))
+                return set().union(*(self.holders(n) for n in _parts(node) if not self.is_part(n)))
             case ast.Call():
                 return self._result(node)
         return self._names(node)
@@ -216,7 +273,7 @@ class Flow:
         """Return what a function of the module does, with all of its arguments."""
         found = self.holding_of(node.func.id) if isinstance(node.func, ast.Name) else None
         if found is not None and node.keywords:
-            self.kept |= self._names(node)
+            self._keep(node, self._names(node))
         return found
 
     def _result(self, node: ast.Call) -> set[str]:
@@ -226,16 +283,16 @@ class Flow:
         module, _, name = text_of(node.func).rpartition(".")
         if module in ("np", "math", "np.linalg"):
             return set() if changes_nothing(node) and name not in VIEWS else everything
-        if not module and name in PURE:
+        if name in _PARTS_OF_TAPE if module == "runtime" else not module and name in PURE:
             return set()
         if (found := self._known(node)) is not None:
             held: set[int] = set().union(*found.results)
-            return set().union(*map(self.holders, _taken(node, held)))
+            return set().union(*map(self.holders, [*_taken(node, held), *_others(found)]))
         match node.func:
             case ast.Attribute(owner) if module not in ("runtime", "arrays"):
                 is_new = name in NEW_METHODS and self.is_part(owner)
-                return set() if is_new else everything | self.holders(owner)
-        return everything
+                return set() if is_new else everything | self.holders(owner) | {OUTSIDE}
+        return everything if module == "arrays" else everything | {OUTSIDE}
 
     def _call(self, node: ast.Call) -> None:
         """Note the arrays that something may hold after a call, besides its result."""
@@ -245,16 +302,16 @@ class Flow:
             return
         if module == "runtime":
             if name.startswith("push_") and not name.endswith("_elements"):
-                self.kept.update(*map(self.holders, arguments))
+                self._held(node, arguments)
             return
         if (found := self._known(node)) is not None:
-            self.kept.update(*map(self.holders, _taken(node, found.kept)))
+            self._held(node, _taken(node, found.kept))
         elif isinstance(node.func, ast.Attribute):
             is_known = name in NEW_METHODS | VIEWS | _IN_PLACE
             if not is_known or not self.is_part(node.func.value):
-                self.kept.update(*map(self.holders, arguments))
+                self._held(node, arguments)
         elif name not in PURE | _PASSING and not all(map(self._is_plain, arguments)):
-            self.kept.update(*map(self.holders, arguments))
+            self._held(node, arguments)
 
     def _is_plain(self, node: ast.expr) -> bool:
         """Whether an argument is known to hold nothing but numbers: a function cannot change it."""
@@ -268,6 +325,16 @@ class Flow:
             case ast.Constant():
                 return True
         return False
+
+
+def _parts(node: ast.expr) -> list[ast.expr]:
+    """Return the expressions that an expression is made of."""
+    return [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
+
+
+def _others(found: Holding) -> list[ast.expr]:
+    """Return what stands for arrays that are neither arguments of a call nor new."""
+    return [ast.Name(OUTSIDE, ast.Load())] if found.shows_others else []
 
 
 def _taken(call: ast.Call, positions: Collection[int]) -> list[ast.expr]:

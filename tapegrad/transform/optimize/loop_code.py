@@ -14,9 +14,9 @@ from tapegrad.transform.ir import name
 from tapegrad.transform.nodes import all_of, counting, integer
 from tapegrad.transform.optimize import sizes
 from tapegrad.transform.optimize.elements import Element
+from tapegrad.transform.optimize.holding import Flow
 from tapegrad.transform.optimize.indices import Position
 from tapegrad.transform.optimize.iteration import Iteration
-from tapegrad.transform.optimize.sharing import Sharing
 from tapegrad.transform.syntax import key_of
 from tapegrad.transform.trees import quoted
 
@@ -30,19 +30,19 @@ class LoopCode:
     ----------
     iteration
         The code of one iteration.
-    sharing
+    flow
         Which arrays may share elements.
     fresh
         Returns a variant of a name that the function does not use.
     """
 
-    def __init__(self, iteration: Iteration, sharing: Sharing, fresh: Callable[[str], str]) -> None:
+    def __init__(self, iteration: Iteration, flow: Flow, fresh: Callable[[str], str]) -> None:
         self.iteration = iteration
         self.elements = iteration.elements
         self.plan = iteration.plan
         self.fresh = fresh
         self.builder = Builder()
-        self.overlaps = self._overlaps(sharing)
+        self.overlaps = self._overlaps(flow)
         self.start, self.stop = fresh("first"), fresh("last")
         self.begin, self.end = fresh("begin"), fresh("end")
         # the first iteration of a block, and the one after the last
@@ -88,7 +88,7 @@ class LoopCode:
             self._places[value] = self.iteration.place()
         return self._places[value]
 
-    def _overlaps(self, sharing: Sharing) -> list[tuple[str, str]]:
+    def _overlaps(self, flow: Flow) -> list[tuple[str, str]]:
         """Return the pairs of arrays that must not share elements."""
         written, added = self.elements.written, self.elements.added
         return [
@@ -98,7 +98,7 @@ class LoopCode:
             if one != other
             and not (other in written and other < one)
             and not (one in added and other in added)
-            and sharing.may_share(one, other)
+            and flow.may_share(one, other)
         ]
 
     def _range(self) -> tuple[ast.expr, ast.expr, bool]:

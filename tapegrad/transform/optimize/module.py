@@ -74,6 +74,6 @@ class Module:
             function = self.functions[name]
             # while it is being looked at, if it calls itself
             everything = frozenset(range(len(function.tree.args.args)))
-            self._holdings[name] = Holding(everything, ())
+            self._holdings[name] = Holding(everything, (), shows_others=True)
             self._holdings[name] = Flow(function.tree, function.facts, self.holding).holding()
         return self._holdings[name]

@@ -178,7 +178,7 @@ def _kept(rows: Rows, function: Function, raises: bool) -> Kept:
         if may_raise and (parts[:-1] or low is None or low < 0 or low + offset < 0):
             continue  # an iteration with an error may read no such element
         others = {other for other in written - set(rows.names) if not _is_new(other, array, rows)}
-        may_share = function.analyses.sharing.may_share
+        may_share = function.analyses.flow.may_share
         if not any(may_share(array, other) for other in others):
             found[name] = array, parts[:-1], offset
     return found

@@ -16,6 +16,7 @@ from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.uses import changes_nothing
 from tapegrad.transform.nodes import tuple_of
 from tapegrad.transform.optimize.function import Function
+from tapegrad.transform.optimize.holding import OUTSIDE
 from tapegrad.transform.optimize.making import is_plain_array, made
 from tapegrad.transform.printer import is_parallel
 from tapegrad.transform.syntax import (
@@ -82,7 +83,6 @@ class _Stack:
         self.made: dict[str, list[Place]] = {}  # where names are given new arrays ...
         self.renamed: dict[str, list[Place]] = {}  # ... or those of other names
         self.others: set[str] = set()  # names that are given arrays in other ways
-        self.assigned = set(assigned([tree]))
         for block in blocks_in(tree.body):
             for node in block:
                 self.note(block, node)
@@ -151,10 +151,9 @@ class _Stack:
         source = node.value.id
         same = {source, *(self.flow.reached([source]) - names)}
         if source not in names:
-            same |= {other for other in self.flow.passed if source in self.flow.reached([other])}
-            outside = self.params | self.flow.held
-            is_outside = bool(same & outside) or source not in self.assigned
-            if is_outside and self.is_written(self.flow.reached([name])):
+            same |= self.flow.origins(source)
+            is_seen = OUTSIDE in same or bool(same & self.flow.held)
+            if is_seen and self.is_written(self.flow.reached([name])):
                 return False
         return not same & self.after[id(node)]
 
