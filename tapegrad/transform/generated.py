@@ -38,6 +38,25 @@ class Facts:
         found = self.kinds.get(name)
         return self.kinds.get(self.primal(name)) if found is None else found
 
+    def kind_of(self, node: ast.expr) -> Any:
+        """Return the type of a name, a number or a sum of integers, None for other expressions."""
+        match node:
+            case ast.Name(id=name):
+                kind = self.kind(name)
+                return None if kind is None else types.unliteral(kind)
+            case ast.Constant(value):
+                return {int: types.int64, float: types.float64}.get(type(value))
+            case ast.Attribute(ast.Name(id="np"), "inf" | "nan"):
+                return types.float64
+            case ast.Attribute(_, "size"):
+                return types.int64
+            case ast.UnaryOp(ast.USub(), operand):
+                return self.kind_of(operand)
+            case ast.BinOp(left, ast.Add() | ast.Sub() | ast.Mult(), right):
+                kinds = self.kind_of(left), self.kind_of(right)
+                return types.int64 if kinds == (types.int64, types.int64) else None
+        return None
+
     def primal(self, name: str) -> str:
         """Return the value whose cotangent or tangent a name is, or the name itself."""
         return self.values[name].of if name in self.values else name

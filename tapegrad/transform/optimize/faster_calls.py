@@ -17,7 +17,7 @@ from numba.core import types
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.nodes import attribute
 from tapegrad.transform.optimize.function import Function
-from tapegrad.transform.optimize.making import is_plain_array, kind_of
+from tapegrad.transform.optimize.making import is_plain_array
 from tapegrad.transform.syntax import nodes_in, text_of
 from tapegrad.transform.trees import qualified_call
 
@@ -64,7 +64,7 @@ def _of_products(node: ast.Call, facts: Facts) -> ast.Call | None:
     module, _, name = text_of(node.func).rpartition(".")
     if module != "arrays" or name not in _PRODUCTS:
         return None
-    kinds = [kind_of(arg, facts) for arg in node.args]
+    kinds = [facts.kind_of(arg) for arg in node.args]
     if not all(isinstance(k, types.Array) and k.dtype == types.float64 for k in kinds):
         return None
     function, order = _PRODUCTS[name]
@@ -74,16 +74,16 @@ def _of_products(node: ast.Call, facts: Facts) -> ast.Call | None:
 def _of_numpy(node: ast.Call, facts: Facts) -> ast.Call | None:
     """Return the call in place of one of NumPy or Python, None for none."""
     name, args = text_of(node.func), node.args
-    kinds = [kind_of(arg, facts) for arg in args]
+    kinds = [facts.kind_of(arg) for arg in args]
     if name in _OF_INTEGERS and len(args) == 2:
-        if all(_is_integer(arg, facts) for arg in args):
+        if kinds == [types.int64, types.int64]:
             return qualified_call(_OF_INTEGERS[name], *args)
     elif name in _OF_SHAPES and len(args) == 1:
         if isinstance(args[0], ast.Tuple) or _is_shape(kinds[0]):
             return qualified_call(_OF_SHAPES[name], *args)
     elif name == "np.full" and len(args) == 2:
         if isinstance(args[0], ast.Tuple) or _is_shape(kinds[0]):
-            if _is_float(args[1], facts):
+            if kinds[1] == types.float64:
                 return qualified_call("runtime.full", *args)
     elif name in _OF_ARRAYS and len(args) == 1 and is_plain_array(kinds[0]):
         return qualified_call(_OF_ARRAYS[name], *args)
@@ -93,29 +93,9 @@ def _of_numpy(node: ast.Call, facts: Facts) -> ast.Call | None:
         if all(_is_factor(kind) for kind in kinds) and (kinds[0].ndim, kinds[1].ndim) != (1, 1):
             return qualified_call(f"runtime.dot_{kinds[0].ndim}{kinds[1].ndim}", *args)
     match node:
-        case ast.Call(ast.Attribute(array, "copy"), []) if is_plain_array(kind_of(array, facts)):
+        case ast.Call(ast.Attribute(array, "copy"), []) if is_plain_array(facts.kind_of(array)):
             return qualified_call("runtime.duplicate", array)
     return None
-
-
-def _is_integer(node: ast.expr, facts: Facts) -> bool:
-    """Whether an expression is an integer of 64 bits."""
-    match node:
-        case ast.BinOp(left, ast.Add() | ast.Sub() | ast.Mult(), right):
-            return _is_integer(left, facts) and _is_integer(right, facts)
-        case ast.Constant(value):
-            return type(value) is int
-    return types.unliteral(kind_of(node, facts)) == types.int64
-
-
-def _is_float(node: ast.expr, facts: Facts) -> bool:
-    """Whether an expression is a float of 64 bits."""
-    match node:
-        case ast.UnaryOp(ast.USub(), operand):
-            return _is_float(operand, facts)
-        case ast.Constant(value):
-            return type(value) is float
-    return text_of(node) in ("np.inf", "np.nan") or kind_of(node, facts) == types.float64
 
 
 def _is_shape(kind: Any) -> bool:

@@ -126,10 +126,7 @@ class Indices:
         match right:
             case ast.Constant(value) if type(value) is int:
                 return replace(found, distance=found.distance + (value if is_sum else -value))
-            case ast.Name(id=number) if not found.number and self._is_integer(number):
-                return Position(found.distance, number, is_sum)
+            case ast.Name(id=number) if not found.number:
+                if isinstance(self.facts.kind_of(right), types.Integer):
+                    return Position(found.distance, number, is_sum)
         return None
-
-    def _is_integer(self, name: str) -> bool:
-        kind = self.facts.kind(name)
-        return isinstance(types.unliteral(kind) if kind is not None else None, types.Integer)

@@ -12,7 +12,7 @@ from tapegrad.transform.facts import SHAPE_ATTRIBUTES
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.nodes import attribute, element_of, tuple_of
-from tapegrad.transform.syntax import array_of, callee_of, name_of, nodes_in, subtree
+from tapegrad.transform.syntax import array_of, callee_of, nodes_in, subtree
 from tapegrad.transform.trees import quoted, quoted_block
 
 MAKERS = frozenset(
@@ -44,11 +44,6 @@ def made(array: str, value: ast.expr, ndim: int, facts: Facts) -> Made | None:
     return None if shape is None else (shape, _elements(array, value, maker))
 
 
-def kind_of(node: ast.expr, facts: Facts) -> Any:
-    """Return the type of an expression if it is a name, None for others."""
-    return facts.kind(name_of(node))
-
-
 def stored_by(node: ast.AST, facts: Facts) -> set[str]:
     """Return the arrays that assignments in a statement store elements in, by their names there."""
     found = set()
@@ -73,7 +68,7 @@ def uses_of(node: ast.AST, names: Container[str]) -> int:
 
 def _product(array: str, left: ast.expr, right: ast.expr, facts: Facts) -> Made | None:
     """Return the shape of a product of matrices or vectors, and what computes it."""
-    kinds = [kind_of(left, facts), kind_of(right, facts)]
+    kinds = [facts.kind_of(left), facts.kind_of(right)]
     if not all(is_plain_array(kind, "CF") for kind in kinds):
         return None
     extents: list[ast.expr] = []
@@ -116,32 +111,16 @@ def _shape(call: ast.Call, maker: str, ndim: int, facts: Facts) -> ast.expr | No
     (given,) = call.args
     if maker == "np.array":
         items = list(_items(given))
-        if not items or any(not _is_number(item, facts) for _, item in items):
+        if not items or any(not isinstance(facts.kind_of(item), types.Number) for _, item in items):
             return None
         extents: list[ast.expr] = [ast.Constant(1 + k) for k in items[-1][0]]
         return ast.Tuple(extents, ast.Load())
     if maker.endswith("_like") or maker == "np.copy":
-        return attribute(given, "shape") if is_plain_array(kind_of(given, facts)) else None
+        return attribute(given, "shape") if is_plain_array(facts.kind_of(given)) else None
     if isinstance(given, ast.Tuple):
-        return given if all(_is_extent(item, facts) for item in given.elts) else None
-    if isinstance(kind := kind_of(given, facts), types.UniTuple):
+        return given if all(facts.kind_of(item) == types.int64 for item in given.elts) else None
+    if isinstance(kind := facts.kind_of(given), types.UniTuple):
         return given if kind.dtype == types.int64 else None
-    if ndim == 1 and _is_extent(given, facts):
+    if ndim == 1 and facts.kind_of(given) == types.int64:
         return ast.Tuple([given], ast.Load())
     return None
-
-
-def _is_number(node: ast.expr, facts: Facts) -> bool:
-    """Whether an expression is a number, and computes nothing."""
-    if isinstance(node, ast.Constant):
-        return type(node.value) in (int, float)
-    return isinstance(kind_of(node, facts), types.Number)
-
-
-def _is_extent(node: ast.expr, facts: Facts) -> bool:
-    match node:
-        case ast.Attribute(_, field):
-            return field == "size"
-        case ast.Constant(value):
-            return type(value) is int
-    return bool(kind_of(node, facts) == types.int64)
