@@ -86,7 +86,8 @@ def key_of(node: Any) -> Hashable:
     if kind is ast.Name:
         return node.id
     if kind is ast.Constant:
-        return type(node.value), node.value
+        value = node.value  # 0.0 is not -0.0, nor 1 True
+        return type(value), repr(value) if isinstance(value, (float, complex)) else value
     if kind is list or kind is tuple:
         return tuple(map(key_of, node))
     if isinstance(node, ast.expr_context):
@@ -94,6 +95,11 @@ def key_of(node: Any) -> Hashable:
     if isinstance(node, ast.AST):
         return (kind, *(key_of(getattr(node, field, None)) for field in node._fields))
     return node
+
+
+def is_zero(node: ast.AST) -> bool:
+    """Whether an expression is the constant 0.0."""
+    return isinstance(node, ast.Constant) and repr(node.value) == "0.0"
 
 
 def subtree(tree: ast.AST) -> Iterator[ast.AST]:

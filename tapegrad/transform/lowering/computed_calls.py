@@ -8,13 +8,15 @@ the same block, also of a later one, or of an earlier statement of a block aroun
 from __future__ import annotations
 
 import ast
+from collections.abc import Hashable
 
 from tapegrad.transform.ir import Block, If, Let, Loop
 from tapegrad.transform.rules.base import Elementary
 from tapegrad.transform.rules.partials import called
+from tapegrad.transform.syntax import key_of
 
 
-def note_computed(block: Block, around: dict[str, str] | None = None) -> None:
+def note_computed(block: Block, around: dict[Hashable, str] | None = None) -> None:
     """Tell the rules of a block which calls have names.
 
     Parameters
@@ -40,7 +42,7 @@ def note_computed(block: Block, around: dict[str, str] | None = None) -> None:
                 before[_computed(statement)] = statement.target
 
 
-def calls_in(block: Block) -> dict[str, str]:
+def calls_in(block: Block) -> dict[Hashable, str]:
     """Return the names of the calls that are statements of a block, by what they compute."""
     return {_computed(s): s.target for s in block if isinstance(s, Let) and _is_costly(s)}
 
@@ -51,6 +53,6 @@ def _is_costly(let: Let) -> bool:
     return isinstance(rule, Elementary) and not rule.whole and not rule.cheap
 
 
-def _computed(let: Let) -> str:
+def _computed(let: Let) -> Hashable:
     call = ast.Call(ast.Name(called(let.rule.op, False), ast.Load()), let.rule.operands, [])
-    return ast.dump(call)
+    return key_of(call)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import ast
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,7 +49,7 @@ from tapegrad.transform.lowering.allocations import Allocations
 from tapegrad.transform.lowering.elements import Elements, leaves, tables
 from tapegrad.transform.lowering.extents import Extents, Key
 from tapegrad.transform.nodes import integer
-from tapegrad.transform.syntax import items_of, name_of
+from tapegrad.transform.syntax import items_of, key_of, name_of
 
 _DTYPES = {types.int64: ("np.int64", np.int64), types.boolean: ("np.bool_", np.bool_)}
 
@@ -78,7 +78,7 @@ class Fusion:
         self.block: Block = []
         self.pending: dict[str, list[Let]] = {}  # expressions, by the names of their values
         self.sizes: dict[Key, ast.Name] = {}  # names of extents, by their keys
-        self.indices: dict[tuple[str, str, str], Let] = {}  # computed from those of loops ...
+        self.indices: dict[Hashable, Let] = {}  # computed from those of loops ...
         self.loop_of: dict[str, str] = {}  # ... and the index of the loop, by their names
         self.line = 0
         self.result = ""  # of the last expression
@@ -293,7 +293,7 @@ class Fusion:
 
     def computed(self, index: ast.Name, op: ast.operator, other: ast.expr) -> ast.Name:
         """Return an index that is computed from that of a loop, at the beginning of its body."""
-        key = index.id, ast.dump(op), ast.dump(other)
+        key = index.id, key_of(op), key_of(other)
         if key not in self.indices:
             target = self.fresh("i", types.int64)
             self.indices[key] = Let(target, ast.BinOp(index, op, other), self.line)

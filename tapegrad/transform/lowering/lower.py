@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import builtins
 import copy
+from collections.abc import Hashable
 from typing import Any
 
 import numba
@@ -50,7 +51,7 @@ from tapegrad.transform.lowering.subscripts import taken_apart
 from tapegrad.transform.protocols import Program
 from tapegrad.transform.rules import base as rules
 from tapegrad.transform.rules.numpy_functions.makers import Literal
-from tapegrad.transform.syntax import has_starred, name_of, text_of
+from tapegrad.transform.syntax import has_starred, key_of, name_of, text_of
 
 WHOLE = ast.Slice(None, None, None)
 
@@ -71,11 +72,13 @@ class Lowering:
         self.line = function.source.tree.lineno
         self.inplaces: list[tuple[str, str, int]] = []
         self.chosen_numbers: set[str] = set()  # by np.where, of which numba makes arrays
-        self.views: dict[str, str] = {}  # subscripts that made views, by the names of the views
+        self.views: dict[
+            str, Hashable
+        ] = {}  # subscripts that made views, by the names of the views
         # names of values by the expressions that compute them, and those of elements of arrays,
         # until an array is written
-        self.known: dict[str, str] = {}
-        self.loaded: dict[str, str] = {}
+        self.known: dict[Hashable, str] = {}
+        self.loaded: dict[Hashable, str] = {}
 
     def run(self) -> FunctionIR:
         function = self.function
@@ -367,7 +370,7 @@ class Lowering:
             what = f"the store of a value, {operations.CONTAINED}"
             self.block.append(Let(held, value, store.line, rules.Unknown([stored], what)))
         index = taken_apart(self, self.resolve(store.index), store.line)
-        part = ast.dump(ast.Subscript(array, index, ast.Load()))
+        part = key_of(ast.Subscript(array, index, ast.Load()))
         if is_array(kind):
             same = self.views.get(stored) == part
             if same and not store.op:
@@ -459,11 +462,11 @@ class Lowering:
             self.block.append(Let(pattern, expr, let.line, found, leaves))
             return
         if isinstance(found, rules.View) and isinstance(expr, ast.Subscript):
-            self.views[target] = ast.dump(expr)
+            self.views[target] = key_of(expr)
         if let.every:
             found.is_passing = True
         if (known := self.repeated(found, kind)) is not None:
-            key = ast.dump(expr)
+            key = key_of(expr)
             if key in known:
                 self.parts[target] = name(known[key])
                 return
@@ -551,7 +554,7 @@ class Lowering:
         if len(items) == 1:
             self.parts[let.target] = first
 
-    def repeated(self, rule: Any, kind: Any) -> dict[str, str] | None:
+    def repeated(self, rule: Any, kind: Any) -> dict[Hashable, str] | None:
         """Return the known results of such operations, None if they may differ each time."""
         if is_array(kind):
             return None

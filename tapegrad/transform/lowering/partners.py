@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Set
+from collections.abc import Hashable, Set
 from typing import Any
 
 from tapegrad.ops.table.op import TABLE
@@ -30,6 +30,7 @@ from tapegrad.transform.kinds import is_complex
 from tapegrad.transform.lowering.computed_calls import calls_in
 from tapegrad.transform.rules import base as rules
 from tapegrad.transform.rules.partials import called
+from tapegrad.transform.syntax import key_of
 
 _PARTNERS = {"sin": "cos", "cos": "sin"}
 
@@ -74,7 +75,7 @@ class _Partner(rules.Elementary):
 class _Partners:
     def __init__(self, lowering: Any) -> None:
         self.lowering = lowering
-        self.known: list[Set[str]] = []  # calls in the blocks around a statement
+        self.known: list[Set[Hashable]] = []  # calls in the blocks around a statement
 
     def visit(
         self, block: Block, varying: set[str] | None, states: Set[str], of_inner: Set[str]
@@ -131,7 +132,7 @@ class _Partners:
             return []
         op: Any = TABLE[_PARTNERS[rule.op.name]]
         call = ast.Call(name(called(op, False)), rule.operands, [])
-        if any(ast.dump(call) in known for known in self.known):
+        if any(key_of(call) in known for known in self.known):
             return []
         target = self.lowering.fresh(f"{let.target}_{op.name}")
         types[target] = kind

@@ -85,7 +85,7 @@ class SameValues:
             if phi.then is None or phi.orelse is None:
                 continue
             one, two = self.final(phi.then), self.final(phi.orelse)
-            if isinstance(one, ast.Name) and ast.dump(one) == ast.dump(two):
+            if isinstance(one, ast.Name) and one.id == name_of(two):
                 self.same[phi.target] = one
                 choice.phis.remove(phi)
                 changed = True

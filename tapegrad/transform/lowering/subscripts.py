@@ -10,6 +10,7 @@ from numba.core import types
 from tapegrad.transform.ir import Let, constant, name
 from tapegrad.transform.rules import base as rules
 from tapegrad.transform.rules.generators import Lowerer
+from tapegrad.transform.syntax import key_of
 
 # types with a single value
 _VALUES = {types.none: None, types.ellipsis: Ellipsis}
@@ -32,7 +33,7 @@ def taken_apart(lowering: Lowerer, node: Any, line: int) -> Any:
             parts.append(constant(_VALUES[item]))
             continue
         part = ast.Subscript(node, constant(position), ast.Load())
-        key = ast.dump(part)
+        key = key_of(part)
         if key not in lowering.known:
             target = lowering.known[key] = lowering.fresh(f"{node.id}_{position}")
             lowering.types[target] = types.unliteral(item)

@@ -14,7 +14,7 @@ from collections.abc import Collection
 from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.nodes import negative
 from tapegrad.transform.optimize.function import Function
-from tapegrad.transform.syntax import is_loop, key_of, name_of
+from tapegrad.transform.syntax import is_loop, is_zero, name_of
 
 
 def leave_out_zeros(function: Function) -> bool:
@@ -70,7 +70,7 @@ class _Additions:
             else:
                 zeros = zeros - set(assigned([node]))
                 match node:
-                    case ast.Assign(targets, value) if key_of(value) == (float, 0.0):
+                    case ast.Assign(targets, value) if is_zero(value):
                         zeros = zeros | (set(map(name_of, targets)) - {""})
         return zeros
 

@@ -32,6 +32,7 @@ from tapegrad.transform.syntax import (
     blocks_of,
     callee_of,
     has,
+    is_zero,
     key_of,
     name_of,
     nodes_in,
@@ -180,7 +181,7 @@ class _Iteration:
                 others = {self.array, *self.vanishing}
                 return is_pure(value) and not names_read(value).keys() & others
             case ast.Assign([target, *_], value) if self.is_element(target):
-                if key_of(value) == key_of(ast.Constant(0.0)):
+                if is_zero(value):
                     self.leaves_zero = True
                     return True
             case ast.Pass():

@@ -34,6 +34,7 @@ from tapegrad.transform.syntax import (
     blocks_of,
     callee_of,
     is_loop,
+    is_zero,
     key_of,
     leaves,
     may_leave,
@@ -356,7 +357,7 @@ def index_of(node: ast.expr, array: str) -> Index | None:
 def _zero(node: ast.stmt, array: str) -> Index | None:
     """Return the indices of the element that a statement sets to 0, None for others."""
     match node:
-        case ast.Assign([target, *_], value) if key_of(value) == (float, 0.0):
+        case ast.Assign([target, *_], value) if is_zero(value):
             return index_of(target, array)
     return None
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, TypeGuard
 
@@ -24,7 +24,7 @@ from tapegrad.transform.kinds import is_complex, is_real
 from tapegrad.transform.nodes import call_of
 from tapegrad.transform.rules.generators import ForwardCode, Generator, Lowerer, ReverseCode
 from tapegrad.transform.rules.partials import partial
-from tapegrad.transform.syntax import name_of, nodes_in
+from tapegrad.transform.syntax import key_of, name_of, nodes_in
 
 Atoms = list[ast.expr]
 
@@ -230,7 +230,7 @@ class Elementary(Rule):
         self.cheap = whole or is_arithmetic(op, operands)
         self.types = lowering.types
         self.is_complex = False  # whether any operand or the result is
-        self.computed: Mapping[str, str] = MappingProxyType({})  # names of calls, by their texts
+        self.computed: Mapping[Hashable, str] = MappingProxyType({})  # names of calls
         self._inputs = real_names(operands, lowering)
 
     def contents(self, let: Let) -> list[str]:
@@ -323,7 +323,7 @@ class Elementary(Rule):
 
         class Share(ast.NodeTransformer):
             def visit_Call(self, node: ast.Call) -> ast.AST:
-                found = known.get(ast.dump(node))
+                found = known.get(key_of(node))
                 return self.generic_visit(node) if found is None else name(found)
 
         shared: ast.expr = Share().visit(factor) if known and not self.whole else factor

@@ -7,6 +7,7 @@ vjps, `ForwardCode` for their jvps. Rules are made by a `Lowerer`, which knows t
 from __future__ import annotations
 
 import ast
+from collections.abc import Hashable
 from typing import Any, NoReturn, Protocol
 
 from tapegrad.transform.builder import Builder
@@ -167,7 +168,7 @@ class Lowerer(Protocol):
     statics: dict[str, Any]
     block: Block
     parts: dict[str, Any]  # atoms and structures that replace names
-    known: dict[str, str]  # names of values by the expressions that compute them
+    known: dict[Hashable, str]  # names of values by the expressions that compute them
     chosen_numbers: set[str]  # by np.where, of which numba makes arrays
     call: ast.Call | None  # the call that is lowered, with its original names
     line: int
