@@ -174,6 +174,7 @@ def test_one_array_is_the_list_of_its_rows(name):
         np.testing.assert_array_equal(tg.grad(loss)(x[0]), slope)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("join", [tg.concatenate, tg.hstack])
 @pytest.mark.parametrize(
     "others", [lambda x: [1.0], lambda x: (x[0], 2.0), lambda x: [[1.0], x][0]]

@@ -16,6 +16,8 @@ import tapegrad as tg
 from tapegrad.kernels.llvm.lower import Lower
 from tapegrad.kernels.llvm.pipeline import Pipeline
 
+pytestmark = pytest.mark.compiled
+
 
 @functools.cache
 def compiled(text, **options):
