@@ -245,6 +245,12 @@ def unused(stem: str, taken: Container[str]) -> str:
     return found
 
 
+def stem_of(identifier: str) -> str:
+    """Return the stem of a name that `unused` may have made, or the name itself."""
+    stem, _, number = identifier.rpartition("_")
+    return stem_of(stem) if stem and number.isdecimal() else identifier
+
+
 def take(stem: str, taken: set[str]) -> str:
     """Return an unused name, which is taken from now on."""
     found = unused(stem, taken)

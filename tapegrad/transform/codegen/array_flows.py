@@ -9,7 +9,6 @@ those of arrays from outside.
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -33,6 +32,7 @@ from tapegrad.transform.ir import (
     named_by,
     names_in,
     reads,
+    stem_of,
     walk,
 )
 from tapegrad.transform.kinds import is_array, may_share
@@ -215,7 +215,7 @@ class _Check:
 
     def shown(self, name: str) -> str:
         """Return the user's name of a value."""
-        stem = re.sub(r"(_\d+)+$", "", name)
+        stem = stem_of(name)
         tree = self.function.source.tree
         known = set(names_in(tree))
         known |= {n.arg for n in subtree(tree) if isinstance(n, ast.arg)}

@@ -8,7 +8,6 @@ flag, which ``best is None`` tests. As in numba, reading a missing value raises 
 from __future__ import annotations
 
 import ast
-import re
 from typing import Any
 
 from numba.core import types
@@ -31,6 +30,7 @@ from tapegrad.transform.ir import (
     names_in,
     names_of,
     reads,
+    stem_of,
     take,
 )
 from tapegrad.transform.kinds import holds_real
@@ -75,7 +75,7 @@ class _Split:
             function.types[identifier] = getattr(kind, "type", kind)
 
     def refuse(self, identifier: str, way_out: str) -> TransformError:
-        what = f"cannot differentiate {_shown(identifier)}, which is a value or None; {way_out}"
+        what = f"cannot differentiate {stem_of(identifier)}, which is a value or None; {way_out}"
         return TransformError(what, self.function.source, self.line)
 
     # -- flags ----------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ class _Split:
             flag = self.flags.get(identifier)
             if flag is None:
                 continue  # the result of a call, in which None raises an error
-            text = what or f"{_shown(identifier)} is None here, where a value is needed"
+            text = what or f"{stem_of(identifier)} is None here, where a value is needed"
             error = ast.Call(name("TypeError"), [constant(text)], [])
             raised = Effect(ast.Raise(error, None), self.line)
             absent = self.fresh(f"{identifier}_absent")
@@ -214,8 +214,3 @@ class _Split:
             out = self.new_flag(entry.out)
             loop.carried.append(Carried(phi, start, following, out))
         found.append(loop)
-
-
-def _shown(identifier: str) -> str:
-    """Return the user's name of a variable."""
-    return re.sub(r"_\d+$", "", identifier)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -32,6 +31,7 @@ from tapegrad.transform.ir import (
     name,
     names_of,
     replace_names,
+    stem_of,
     take,
     walk,
 )
@@ -169,8 +169,8 @@ class _Inlining:
 
     def fresh(self, identifier: str, kind: Any) -> ast.Name:
         """Return a new name for a value of the callee."""
-        stem = re.sub(r"_\d+$", "", identifier)
-        if not stem or is_made(stem):
+        stem = stem_of(identifier)
+        if is_made(stem):
             stem = identifier
         found = take(stem, self.taken)
         if kind is not None:

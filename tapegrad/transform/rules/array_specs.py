@@ -14,7 +14,6 @@ Functions decorated with `understands` select the rule of a call of a NumPy func
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -57,7 +56,7 @@ SPECS: dict[str, Spec] = {}
 FUNCTIONS: dict[str, Callable[[Request], Any]] = {}  # by their names, in NumPy or here
 PARAMETERS: dict[str, tuple[str, ...]] = {}
 ADDITIONS: list[Any] = []
-_GENERATED: list[str] = []  # texts of derivatives that follow from declarations
+_GENERATED: dict[str, str] = {}  # texts of derivatives that follow from declarations
 _PARTIALS: dict[str, Any] = {}  # functions that they call
 
 
@@ -100,22 +99,23 @@ def declare(
 
 def _tangent(name: str, argument: str, value: str) -> None:
     """Generate the jvp of a linear argument: the value with the tangent in place of it."""
-    text = re.sub(rf"\b{argument}\b", f"{argument}_dot", value)
-    given = {*SPECS[name].arguments, f"{argument}_dot"}
-    reads = [found for found in names_in(ast.parse(text)) if found in given]
-    _generate(f"{name}_jvp_{argument}", reads, f"return {text}")
+    dot = ast.Name(f"{argument}_dot", ast.Load())
+    tangent = replace_names(ast.parse(value, mode="eval").body, {argument: dot})
+    given = {*SPECS[name].arguments, dot.id}
+    reads = [found for found in names_in(tangent) if found in given]
+    _generate(f"{name}_jvp_{argument}", reads, f"return {ast.unparse(tangent)}")
 
 
 def _generate(name: str, parameters: Iterable[str], body: str) -> None:
     """Enter a derivative of one line."""
-    _GENERATED.append(f"def {name}({', '.join(dict.fromkeys(parameters))}):\n    {body}\n")
+    _GENERATED[name] = f"def {name}({', '.join(dict.fromkeys(parameters))}):\n    {body}\n"
 
 
 def enter_generated() -> None:
     """Enter the generated derivatives into their specs, all from one module."""
-    source = "\n\n".join(["import numpy as np\n", *_GENERATED])
+    source = "\n\n".join(["import numpy as np\n", *_GENERATED.values()])
     made = native.execute(native.fingerprint(source.encode()), source, "derivatives")
-    functions = [f for name, f in made.items() if re.search("_(vjp|jvp)_", name)]
+    functions = [made[name] for name in _GENERATED]
     made |= {"product_of_elements": product_of_elements, **_PARTIALS}
     for function in functions:
         derivative(function)
