@@ -366,6 +366,13 @@ def by_eigh(x):
     return v, w, v.T
 
 
+EAGER_AND_JIT = pytest.mark.parametrize(
+    "transform",
+    [
+        pytest.param(lambda f: f, id="eager"),
+        pytest.param(tg.jit, id="jit", marks=pytest.mark.compiled),
+    ],
+)
 VANISHING = {  # functions of equal eigenvalues, which are 0 there, and their slope
     "log": (np.eye(3), tg.log, 1.0),
     "a difference": (np.diag([3.0, 3.0, 1.0]), lambda w: w * w - 9.0, 6.0),
@@ -376,7 +383,7 @@ VANISHING = {  # functions of equal eigenvalues, which are 0 there, and their sl
 
 @pytest.mark.parametrize("weights", [WEIGHTS, np.ones((3, 3))], ids=["weighted", "sum"])
 @pytest.mark.parametrize("decompose", [by_eigh, tg.linalg.svd], ids=["eigh", "svd"])
-@pytest.mark.parametrize("transform", [lambda f: f, tg.jit], ids=["eager", "jit"])
+@EAGER_AND_JIT
 @pytest.mark.parametrize("case", VANISHING)
 def test_functions_that_vanish_at_equal_eigenvalues(case, transform, decompose, weights):
     """Vectors that are multiplied by 0 seem unused; what their values get tells them apart."""
@@ -391,7 +398,7 @@ def test_functions_that_vanish_at_equal_eigenvalues(case, transform, decompose, 
 
 
 @pytest.mark.parametrize("decompose", [by_eigh, tg.linalg.svd], ids=["eigh", "svd"])
-@pytest.mark.parametrize("transform", [lambda f: f, tg.jit], ids=["eager", "jit"])
+@EAGER_AND_JIT
 @pytest.mark.parametrize("case", VANISHING)
 def test_values_beside_vectors_that_are_not_used(case, transform, decompose):
     x, function, slope = VANISHING[case]
