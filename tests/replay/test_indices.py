@@ -56,6 +56,7 @@ def test_writes(name):
     np.testing.assert_array_equal(tg.jit(f)(X), expected)
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("name", OF_ITEMS)
 def test_batches(name):
     index = OF_ITEMS[name]

@@ -81,6 +81,7 @@ MATRICES = {
 }
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("form", MATRICES)
 @pytest.mark.parametrize("dtype", ["f8", "f4"])
 def test_products_are_not_computed(form, dtype, monkeypatch):

@@ -450,6 +450,7 @@ FORMS = {
 }
 
 
+@pytest.mark.compiled
 @pytest.mark.parametrize("name", FORMS)
 def test_arguments_in_other_forms(name):
     f, x = FORMS[name], np.array([0.5, -1.5, 2.0])
