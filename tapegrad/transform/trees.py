@@ -17,7 +17,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tapegrad.transform.syntax import name_of
+from tapegrad.transform.syntax import key_of, name_of
 
 # the fields of statements that hold targets, and the expressions whose parts are targets
 _TARGETS: dict[type[ast.AST], tuple[str, ...]] = {
@@ -121,6 +121,24 @@ def quoted_block(template: str, **parts: Part) -> list[ast.stmt]:
         What takes the places of names in it.
     """
     return _completed(_template(template), ast.Load, parts)
+
+
+def is_code(node: ast.AST, template: str, **parts: Part) -> bool:
+    """Whether an expression or statement is that of a template.
+
+    Parameters
+    ----------
+    node
+        The expression or statement.
+    template
+        The text of what it is compared with.
+    **parts
+        What takes the places of names in it.
+    """
+    (wanted,) = quoted_block(template, **parts)
+    if isinstance(wanted, ast.Expr) and not isinstance(node, ast.Expr):
+        return key_of(node) == key_of(wanted.value)
+    return key_of(node) == key_of(wanted)
 
 
 @functools.cache

@@ -12,7 +12,8 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from tapegrad.transform.syntax import array_of, text_of
+from tapegrad.transform.syntax import array_of, is_zero
+from tapegrad.transform.trees import is_code
 from tapegrad.transform.verifier.calls import Calls, is_tape
 from tapegrad.transform.verifier.code import (
     ZEROS,
@@ -169,7 +170,7 @@ class Adjoint(Walk):
                 handle = self.handle(target)
                 if handle is None:
                     raise self.wrong("a store that no pass knows", node)
-                if text_of(value) != "0.0":
+                if not is_zero(value):
                     raise self.wrong("a cotangent is overwritten by something else than zero", node)
                 self.reading.contents.clear(handle)
             case ast.Name() as target, value:
@@ -246,7 +247,7 @@ class Adjoint(Walk):
                 raise self.wrong("a store that no pass knows", node)
             handle = handle.view(self.step(places.slice))
             self.reading.numbers[names[0]] = self.reading.contents.read(handle)
-            if text_of(clear) == "True":
+            if is_code(clear, "True"):
                 self.reading.contents.clear(handle)
             return
         found = self.reading.sources(value)

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeGuard, TypeVar
 from tapegrad.transform.errors import InternalError
 from tapegrad.transform.nodes import binary
 from tapegrad.transform.printer import is_parallel
-from tapegrad.transform.syntax import is_loop, leaves, paired, subtree, text_of
+from tapegrad.transform.syntax import is_loop, leaves, paired, subtree
 
 _SIMPLE = (
     *(ast.Assign, ast.AugAssign, ast.Expr, ast.Return, ast.Raise, ast.Pass, ast.Break),
@@ -195,13 +195,19 @@ def _row_of(statement: ast.stmt) -> tuple[str, ast.expr] | None:
         case ast.Assign([ast.Name(id=row), *_], value) if calls(value, [("runtime", "row")]):
             tape, start, end = value.args
             length = name_of(end)
-            if text_of(tape) != "tape" or not length:
+            if name_of(tape) != "tape" or not length:
                 return None
-            skipped = text_of(start).removeprefix("top").removeprefix(" + ")
-            count = skipped.removesuffix(length).removesuffix(" * ")
-            if skipped and (not skipped.endswith(length) or not (count or "0").isdigit()):
-                return None
-            return row, start
+            match start:
+                case ast.Name("top"):
+                    return row, start
+                case ast.BinOp(ast.Name("top"), ast.Add(), ast.Name(id=one)) if one == length:
+                    return row, start
+                case ast.BinOp(
+                    ast.Name("top"),
+                    ast.Add(),
+                    ast.BinOp(ast.Constant(int()), ast.Mult(), ast.Name(id=one)),
+                ) if one == length:
+                    return row, start
     return None
 
 

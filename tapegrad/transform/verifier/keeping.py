@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
-import re
 
-from tapegrad.transform.syntax import callee_of, leaves, text_of
+from tapegrad.transform.nodes import is_number
+from tapegrad.transform.syntax import callee_of, key_of, leaves, text_of
+from tapegrad.transform.trees import is_code
 from tapegrad.transform.verifier import tape as of_tape
 from tapegrad.transform.verifier.code import POPS, PUSHES, called, module_call, name_of, names_in
 from tapegrad.transform.verifier.cotangents import FORWARD, REVERSE
@@ -42,7 +43,7 @@ class Keeping:
     def is_of_tape(self, node: ast.AST) -> bool:
         """Whether code uses the tape."""
         if isinstance(node, ast.Assign) and callee_of(node.value) == "runtime.take_tape":
-            self.has_tape |= text_of(node) == "tape = runtime.take_tape()"
+            self.has_tape |= is_code(node, "tape = runtime.take_tape()")
         if not self.has_tape:
             return False
         if of_tape.mentions(node):
@@ -89,17 +90,21 @@ class Keeping:
 
     def make_room(self, node: ast.If) -> None:
         """Note that the tape is made large enough."""
-        text = text_of(node.test)
-        needed = text.removesuffix(" > tape.size")
-        body = [text_of(s) for s in node.body]
-        if needed == text or body != [f"tape = runtime.grown(tape, {needed})"] or node.orelse:
-            raise self.misused(node)
-        if needed in self.tape.reserved:
-            self.tape.reserved[needed] = (*self.tape.reserved[needed][:2], True)
-        elif re.fullmatch(r"top \+ \d+", needed):
-            self.tape.room = int(needed[6:])
-        else:
-            raise self.wrong("room is made for something else", node)
+        match node:
+            case ast.If(ast.Compare(needed, [ast.Gt()], [size]), [grown], []):
+                if not is_code(size, "tape.size"):
+                    raise self.misused(node)
+                if not is_code(grown, "tape = runtime.grown(tape, needed)", needed=needed):
+                    raise self.misused(node)
+            case _:
+                raise self.misused(node)
+        match needed:
+            case ast.Name(id=name) if name in self.tape.reserved:
+                self.tape.reserved[name] = (*self.tape.reserved[name][:2], True)
+            case ast.BinOp(ast.Name("top"), ast.Add(), ast.Constant(int(count))):
+                self.tape.room = count
+            case _:
+                raise self.wrong("room is made for something else", node)
 
     def kept(self, node: ast.stmt, value: ast.expr) -> Kept:
         found = of_tape.kept_value(value)
@@ -149,9 +154,9 @@ class Keeping:
         assert frame.values is not None
         found = frame.index_value
         low, _, step = frame.values
-        if text_of(frame.bounds[0]) != "0":
+        if not is_number(frame.bounds[0], 0):
             found = self.numbers.number("BinOp", found, "Sub", low)
-        if text_of(frame.bounds[2]) != "1":
+        if not is_number(frame.bounds[2], 1):
             found = self.numbers.number("BinOp", found, "FloorDiv", step)
         return found
 
@@ -221,14 +226,14 @@ class Keeping:
     def tape_call(self, node: ast.stmt, target: ast.expr, call: ast.Call) -> None:
         names = list(map(name_of, leaves(target)))
         found = module_call(call)
-        given = [text_of(a) for a in call.args]
+        given = list(map(name_of, call.args))
         is_by_elements = found[1].endswith("_elements")
         if found in PUSHES:
             if names != ["tape", "top"] or given[:2] != ["tape", "top"] or self.tape.slots:
                 raise self.misused(node)
             kept = self.kept(node, call.args[2])
             contents = self.numbers.version([kept.name]) if is_by_elements else ()
-            self.tape.items.append(Array(kept, given[3], contents))
+            self.tape.items.append(Array(kept, key_of(call.args[3]), contents))
             self.tape.moved()
             return
         if found in POPS:
@@ -238,7 +243,7 @@ class Keeping:
             if (
                 not isinstance(item, Array)
                 or bool(item.contents) != is_by_elements
-                or item.kind != given[2]
+                or item.kind != key_of(call.args[2])
             ):
                 raise self.wrong(f"{names[0]} is taken from where it was not kept", node)
             if item.kept.name == names[0]:

@@ -104,18 +104,18 @@ def _is_call(statement: ast.Assign, wanted: ast.Assign) -> bool:
     if not FORWARD.search(called(call)) and not is_pushed(target, call):
         return False
     first = target.elts[0] if isinstance(target, ast.Tuple) else target
-    if text_of(first) != text_of(wanted.targets[0]):
+    if key_of(first) != key_of(wanted.targets[0]):
         return False
-    given = list(map(text_of, call.args))
+    given = list(map(key_of, call.args))
     match wanted.value:
         case ast.Attribute(instance):
-            return given[:1] == [text_of(instance)]
+            return given[:1] == [key_of(instance)]
         case ast.Call(func, arguments, keywords):
-            if isinstance(func, ast.Attribute) and given[:1] == [text_of(func.value)]:
+            if isinstance(func, ast.Attribute) and given[:1] == [key_of(func.value)]:
                 given = given[1:]
-            expected = list(map(text_of, arguments))
+            expected = list(map(key_of, arguments))
             rest = given[len(expected) :]
-            are_named = all(text_of(k.value) in rest for k in keywords)
+            are_named = all(key_of(k.value) in rest for k in keywords)
             return given[: len(expected)] == expected and are_named
     return False
 

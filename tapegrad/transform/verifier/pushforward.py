@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import ast
 
-from tapegrad.transform.syntax import text_of
-from tapegrad.transform.verifier.code import Code, call_in, called, results_of
+from tapegrad.transform.ir import name
+from tapegrad.transform.nodes import item
+from tapegrad.transform.syntax import key_of, text_of
+from tapegrad.transform.trees import is_code
+from tapegrad.transform.verifier.code import Code, call_in, called, name_of, results_of
 from tapegrad.transform.verifier.cotangents import DOT
 from tapegrad.transform.verifier.forward_names import TangentCode
 
-_COPIES = (".copy()", ".T.copy().T", ".copy()[..., ::1]")  # for each layout
+_COPIES = ("x.copy()", "x.T.copy().T", "x.copy()[..., ::1]")  # for each layout
 
 
 def check_pushforward(code: Code, others: dict[str, TangentCode]) -> None:
@@ -37,7 +40,7 @@ def _check_arguments(code: Code, statement: ast.stmt, call: ast.Call, other: Tan
     count = len(other.own)
     own, given = call.args[:count], call.args[count:]
     params = code.parameters[:count]
-    if [text_of(a) for a in own] != params or len(given) != len(other.given):
+    if list(map(name_of, own)) != params or len(given) != len(other.given):
         raise code.wrong("it does not pass its arguments on", statement)
     written = other.summaries[other.code.name].writes
     dots = {}
@@ -45,13 +48,13 @@ def _check_arguments(code: Code, statement: ast.stmt, call: ast.Call, other: Tan
         found = DOT.search(dot)
         dots[dot[: found.start()] if found else ""] = dot
     for path, argument in zip(other.given, given, strict=True):
-        text = text_of(argument)
-        place = "".join(f"[{k}]" for k in path[1:])
-        wanted = f"{dots.get(params[path[0]], '')}{place}"
-        is_kept = path[0] in written and not place  # the caller's must not change
-        copies = [f"{wanted}{ending}" for ending in _COPIES]
-        if text not in copies and (text != wanted or is_kept):
-            raise code.wrong(f"{text} is not what it has to pass on", statement)
+        wanted: ast.expr = name(dots.get(params[path[0]], ""))
+        for k in path[1:]:
+            wanted = item(wanted, k)
+        is_kept = path[0] in written and not path[1:]  # the caller's must not change
+        is_same = key_of(argument) == key_of(wanted) and not is_kept
+        if not is_same and not any(is_code(argument, copied, x=wanted) for copied in _COPIES):
+            raise code.wrong(f"{text_of(argument)} is not what it has to pass on", statement)
 
 
 def _check_results(
@@ -59,21 +62,35 @@ def _check_results(
 ) -> None:
     match statement, rest:
         case ast.Assign([ast.Tuple(targets), *_]), [ast.Return(ast.Tuple([returned, tangents]))]:
-            value, row = map(text_of, targets)
+            value, row = targets
         case _:
             raise code.wrong("it does not return the value with its tangent", statement)
     result, dots = other.results()
     parts, found = results_of(result), results_of(tangents)
-    if text_of(returned) != value or len(parts) != len(found):
+    if key_of(returned) != key_of(value) or len(parts) != len(found):
         raise code.wrong("it does not return the value with its tangent", rest[0])
-    stems = [text_of(dot).removesuffix(other.suffix) for dot in dots]
-    for part, tangent in zip(map(text_of, parts), found, strict=True):
+    for part, tangent in zip(parts, found, strict=True):
+        given = [dot for k, dot in enumerate(dots) if is_code(tangent, "row[k]", row=row, k=k)]
         if isinstance(tangent, ast.Constant):
-            is_right = part not in stems
+            is_right = not any(_is_tangent(dot, part, other.suffix) for dot in dots)
         else:
-            places = [f"{row}[{k}]" for k in range(len(dots))]
-            text = text_of(tangent)
-            stem = stems[places.index(text)] if text in places else ""
-            is_right = stem == part or stem.endswith(("0.0", "0j", f"({part})"))
+            is_right = any(
+                _is_tangent(dot, part, other.suffix) or _is_zero_of(dot, part) for dot in given
+            )
         if not is_right:
-            raise code.wrong(f"the tangent of {part} is not what it returns for it", rest[0])
+            shown = text_of(part)
+            raise code.wrong(f"the tangent of {shown} is not what it returns for it", rest[0])
+
+
+def _is_tangent(dot: ast.expr, part: ast.expr, suffix: str) -> bool:
+    return isinstance(part, ast.Name) and name_of(dot) == part.id + suffix
+
+
+def _is_zero_of(dot: ast.expr, part: ast.expr) -> bool:
+    """Whether the tangent of a result that has none is 0, or an array of zeros like it."""
+    match dot:
+        case ast.Constant(value):
+            return value == 0
+        case ast.Call(_, [like]):
+            return key_of(like) == key_of(part)
+    return False

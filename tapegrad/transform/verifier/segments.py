@@ -26,8 +26,18 @@ from __future__ import annotations
 
 import ast
 
-from tapegrad.transform.syntax import leaves, text_of
-from tapegrad.transform.verifier.code import Code, call_in, called, calls, module_call, names_of
+from tapegrad.transform.nodes import names, tuple_of
+from tapegrad.transform.syntax import key_of, leaves
+from tapegrad.transform.trees import is_code
+from tapegrad.transform.verifier.code import (
+    Code,
+    call_in,
+    called,
+    calls,
+    module_call,
+    name_of,
+    names_of,
+)
 from tapegrad.transform.verifier.cotangents import REVERSE, SEED, TAPE
 from tapegrad.transform.verifier.numbering import Needs
 from tapegrad.transform.verifier.summary import Summary
@@ -64,7 +74,7 @@ def check_segment(
     """
     reverse, own = codes[reverse_name], codes[function]
     forward = codes[REVERSE.sub(r"_forward\1", reverse_name)]
-    if _text(own.body) != _text(primal.body) or own.parameters != primal.parameters:
+    if key_of(own.body) != key_of(primal.body) or own.parameters != primal.parameters:
         raise own.wrong("the segment is not what its pullback was made from", own.body[0])
     kept = _check_forward(forward, own, function)
     written = {own.parameters[place] for place in summaries[function].writes}
@@ -81,31 +91,27 @@ def check_segment(
     return found
 
 
-def _text(body: list[ast.stmt]) -> str:
-    return "\n".join(map(text_of, body))
-
-
 def _check_forward(forward: Code, own: Code, function: str) -> dict[str, str]:
     """Check the forward half; return the names of the copies, each with that of its array."""
     kept: dict[str, str] = {}
     made: list[str] = []
     pushed: list[str] = []
     result: list[str] | None = None
-    shown = "None"
+    shown: ast.expr = ast.Constant(None)
     for node in forward.body[:-1]:
         target, value = _parts(forward, node)
         module = module_call(value)
-        given = list(map(text_of, value.args))
+        given = list(map(name_of, value.args))
         if module == ("np", "copy") and result is None and given[0] in own.parameters:
-            kept[target] = given[0]
+            kept[name_of(target)] = given[0]
         elif module == ("np", "zeros_like") and result is not None and given[0] in result:
-            made.append(target)
-        elif module == ("runtime", "push_array") and target == "(tape, top)":
+            made.append(name_of(target))
+        elif module == ("runtime", "push_array") and _is_tape(target):
             pushed.append(given[2])
             if given[:2] != list(TAPE) or given[2] != [*kept, *made][-1]:
                 raise forward.wrong("not what a segment pushes", node)
         elif called(value) == function and given == own.parameters and result is None:
-            shown = target or "None"
+            shown = target or shown
             result = names_of(node.targets[0]) if isinstance(node, ast.Assign) else []
         else:
             raise forward.wrong("not what the forward half of a segment does", node)
@@ -113,7 +119,7 @@ def _check_forward(forward: Code, own: Code, function: str) -> dict[str, str]:
     tape = [*TAPE] if pushed else []
     if result is None or pushed != [*kept, *made] or forward.parameters != [*own.parameters, *tape]:
         raise forward.wrong("it does not call the segment, or keeps something else", end)
-    if not _returns(end, [shown, *made, *tape]):
+    if not _returns(end, [shown, *names([*made, *tape])]):
         raise forward.wrong("not what a segment returns", end)
     return kept
 
@@ -128,46 +134,51 @@ def _check_reverse(
     popped = []
     for node, push in zip(pops, reversed(pushes), strict=True):
         target, value = _parts(reverse, node)
-        expected = ["tape", "top", text_of(push.args[3])]
         if (
             module_call(value) != ("runtime", "pop_array")
-            or list(map(text_of, value.args)) != expected
-            or target != f"({text_of(push.args[2])}, top)"
+            or not is_code(value, "runtime.pop_array(tape, top, kind)", kind=push.args[3])
+            or target is None
+            or not is_code(target, "array, top", array=push.args[2])
         ):
             raise reverse.wrong("it takes from the tape what was not kept there", node)
-        popped.append(text_of(push.args[2]))
+        popped.append(name_of(push.args[2]))
     _, value = _parts(reverse, call)
-    given = list(map(text_of, value.args))
+    given = list(map(name_of, value.args))
     copies = {array: copied for copied, array in kept.items()}
     own = [n for n in forward.parameters if n not in TAPE]
     arrays = [n for n in reversed(popped) if n not in kept]  # cotangents of results
-    names: list[str] = []
+    wanted: list[str] = []
     for param in pullback.parameters:
         if param in own:
-            names.append(copies.get(param, param))
+            wanted.append(copies.get(param, param))
         elif SEED.match(param) and param not in reverse.parameters:
-            names.append(arrays.pop(0) if arrays else "")
+            wanted.append(arrays.pop(0) if arrays else "")
         else:
-            names.append(param)
-    if called(value) != name or given != names or arrays:
+            wanted.append(param)
+    if called(value) != name or given != wanted or arrays:
         raise reverse.wrong("not the call of the pullback of the segment", call)
     bars = [n for n in pullback.parameters if n not in own and not SEED.match(n)]
     seeds = [n for n in reverse.parameters if SEED.match(n)]
     if reverse.parameters != [*own, *bars, *seeds, *(TAPE if pops else ())]:
         raise reverse.wrong("not the parameters of the reverse half of a segment", call)
-    numbers = [text_of(n) for n in leaves(call.targets[0])] if isinstance(call, ast.Assign) else []
-    if not _returns(end, [*numbers, *TAPE[1:]] if pops else numbers or ["None"]):
+    numbers = list(map(name_of, leaves(call.targets[0]))) if isinstance(call, ast.Assign) else []
+    if not _returns(end, names([*numbers, *TAPE[1:]] if pops else numbers)):
         raise reverse.wrong("not what the reverse half of a segment returns", end)
 
 
-def _returns(node: ast.stmt, parts: list[str]) -> bool:
+def _is_tape(target: ast.expr | None) -> bool:
+    return target is not None and is_code(target, "tape, top")
+
+
+def _returns(node: ast.stmt, parts: list[ast.expr]) -> bool:
     """Whether a statement returns some values."""
-    return text_of(node) == text_of(ast.parse(f"return {', '.join(parts)}"))
+    value = parts[0] if len(parts) == 1 else tuple_of(parts) if parts else ast.Constant(None)
+    return key_of(node) == key_of(ast.Return(value))
 
 
-def _parts(code: Code, node: ast.stmt) -> tuple[str, ast.Call]:
+def _parts(code: Code, node: ast.stmt) -> tuple[ast.expr | None, ast.Call]:
     """Return the target and the call of a statement."""
     call = call_in(node)
     if call is None or call.keywords:
         raise code.wrong("not what the functions of a segment do", node)
-    return (text_of(node.targets[0]) if isinstance(node, ast.Assign) else ""), call
+    return (node.targets[0] if isinstance(node, ast.Assign) else None), call

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from tapegrad.transform.syntax import text_of
+from tapegrad.transform.nodes import is_number
 from tapegrad.transform.verifier.code import assigned, module_call, name_of, names_in, noted
 from tapegrad.transform.verifier.cotangents import TAPE
 
@@ -80,6 +80,6 @@ def counters(node: ast.For | ast.While) -> set[str]:
     return {
         name
         for s in node.body
-        if isinstance(s, ast.AugAssign) and text_of(s.value) == "1"
+        if isinstance(s, ast.AugAssign) and is_number(s.value, 1)
         if (name := name_of(s.target)) and name not in TAPE
     }

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Hashable
 
-from tapegrad.transform.syntax import leaves, text_of
+from tapegrad.transform.syntax import leaves
 from tapegrad.transform.verifier.code import (
     POPS,
     TANGENT_PUSHES,
     called,
     is_in,
     module_call,
+    name_of,
     names_in,
     results_of,
 )
@@ -163,9 +164,9 @@ class TangentCalls:
     def check_results(self, node: ast.AST, other: TangentCode, target: ast.Tuple) -> None:
         """Refuse tangents assigned to the names of other results."""
         value, given = other.results()
-        parts = [text_of(part) for part in results_of(value)]
-        names = [text_of(leaf) for leaf in leaves(target.elts[0])]
-        dots = [text_of(leaf) for leaf in leaves(target.elts[1])]
+        parts = list(map(name_of, results_of(value)))
+        names = list(map(name_of, leaves(target.elts[0])))
+        dots = list(map(name_of, leaves(target.elts[1])))
         if len(dots) != len(given):
             raise self.wrong("it does not take the tangents that it is given", node)
         for name, dot in zip(dots, given, strict=True):

@@ -6,7 +6,8 @@ import ast
 from collections.abc import Callable, Hashable, Iterator
 
 from tapegrad.transform.facts import NEW_METHODS
-from tapegrad.transform.syntax import leaves, text_of
+from tapegrad.transform.nodes import integer
+from tapegrad.transform.syntax import leaves
 from tapegrad.transform.verifier.code import ZEROS, called, module_call, names_in, sign_of
 from tapegrad.transform.verifier.events import (
     Event,
@@ -162,7 +163,7 @@ class TangentReading(Sources):
         """
         match term:
             case ast.Subscript(ast.Name(id=helper), place) if helper in self.helpers:
-                if value is None or text_of(place) != str(value.place):
+                if value is None or integer(place) != value.place:
                     raise self.wrong("the tangent of another result", node)
                 return self.helpers[helper], 0
         return self.sources(term), self.sign(term)

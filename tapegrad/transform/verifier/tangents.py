@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Hashable, Iterator
 
-from tapegrad.transform.syntax import text_of
+from tapegrad.transform.syntax import key_of
 from tapegrad.transform.verifier.code import (
     POPS,
     PUSHES,
@@ -290,7 +290,7 @@ class Tangents(Walk):
         """Return the tangent that an expression assigns to a name."""
         stem = self.reading.stem(name)
         value = self.reading.current(stem)
-        if name in self.reading.parts and text_of(expr) == "1.0":
+        if name in self.reading.parts and key_of(expr) == key_of(ast.Constant(1.0)):
             return ONE  # the slope of what a recurrence starts from
         if not isinstance(value, Handle):
             return self.reading.gain(expr, stem, node)

@@ -9,7 +9,7 @@ are identified by value number, so a pop determines the value of a name.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -39,7 +39,7 @@ class Array:
     """An array, and its type: a reference to it, or its elements in a version of its contents."""
 
     kept: Kept
-    kind: str
+    kind: Hashable
     contents: tuple[Any, ...]
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-from tapegrad.transform.nodes import binary, call_of, integer
-from tapegrad.transform.syntax import binding, leaves, text_of
+from tapegrad.transform.nodes import binary, call_of, expression_of, integer, is_number
+from tapegrad.transform.syntax import binding, key_of, leaves, text_of
+from tapegrad.transform.trees import is_code
 from tapegrad.transform.verifier.code import (
     assigned,
     called,
@@ -213,11 +214,10 @@ class Turning:
     def check_bounds(self, node: ast.For, loop: Turned) -> None:
         """Check that a loop has the iterations of a forward loop, from the last to the first."""
         name = name_of(node.target)
-        text = text_of(node.iter)
         error = self.wrong("a loop has other iterations than that which it turns round", node)
         if name == "_":
             bounds = bounds_of(node.iter)
-            if bounds is None or text != f"range({text_of(bounds[1])})":
+            if bounds is None or not is_code(node.iter, "range(high)", high=bounds[1]):
                 raise error
             return
         if loop.bounds is None or loop.values is None:
@@ -225,21 +225,20 @@ class Turning:
         low, high, step = loop.bounds
         pairs = zip(loop.bounds, loop.values, strict=True)
         known = [self.numbers.value(one) == two for one, two in pairs]
-        shown = [text_of(part) for part in loop.bounds]
         if not (known[0] and known[2]):
             raise error
         if name == "turn":
-            first = text_of(node.body[0])
-            place = text_of(binary(low, "+", binary(ast.Name("turn"), "*", step)))
-            if first != f"{loop.index} = {place}":
+            place = binary(low, "+", binary(ast.Name("turn"), "*", step))
+            if not is_code(node.body[0], "index = place", index=loop.index or "", place=place):
                 raise error
             match node.iter:
-                case ast.Call(_, [ast.BinOp(count, ast.Sub(), one) as last, *_]):
-                    if text != f"range({text_of(last)}, -1, -1)" or text_of(one) != "1":
-                        raise error
+                case ast.Call(_, [ast.BinOp(count), *_]) if is_code(
+                    node.iter, "range(count - 1, -1, -1)", count=count
+                ):
+                    pass
                 case _:
                     raise error
-            if text_of(count) == f"len(range({', '.join(shown)}))":
+            if is_code(count, "len(range(*bounds))", bounds=loop.bounds):
                 if not known[1] or loop.breaks:
                     raise error
             elif self.by_count.get(self.numbers.value(count)) is not loop:
@@ -248,14 +247,13 @@ class Turning:
         if not known[1] or loop.breaks:
             raise error
         same = bounds_of(node.iter)
-        if same is not None and [text_of(part) for part in same] == shown:
+        if same is not None and key_of(same) == key_of(loop.bounds):
             self.check_independent(node, loop)
             return
-        first = text_of(binary(high, "-", ast.Constant(1)))
-        final = text_of(binary(low, "-", ast.Constant(1)))
-        if (least := integer(low)) is not None:
-            final = str(least - 1)
-        if shown[2] != "1" or text != f"range({first}, {final}, -1)":
+        least = integer(low)
+        last = binary(low, "-", ast.Constant(1)) if least is None else expression_of(f"{least - 1}")
+        wanted = "range(high - 1, last, -1)"
+        if not is_number(step, 1) or not is_code(node.iter, wanted, high=high, last=last):
             raise error
 
     def check_independent(self, node: ast.For, loop: Turned) -> None:

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import ast
 
-from tapegrad.transform.syntax import leaves, text_of
+from tapegrad.transform.nodes import is_number
+from tapegrad.transform.syntax import leaves
 from tapegrad.transform.verifier import tape as of_tape
 from tapegrad.transform.verifier.adjoint import compare
 from tapegrad.transform.verifier.code import (
@@ -261,7 +262,7 @@ class Values:
         parts = self.numbers.named(name), self.numbers.value(node.value)
         value = self.numbers.number("add", type(node.op).__name__, *parts)
         frame = self.place.frames[-1] if self.place.frames else None
-        if frame is not None and text_of(node) == f"{name} += 1":
+        if frame is not None and isinstance(node.op, ast.Add) and is_number(node.value, 1):
             frame.counted[name] = frame.counted.get(name, 0) + 1
         self.numbers.state.values[name] = value
 
