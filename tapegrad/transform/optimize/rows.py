@@ -33,7 +33,7 @@ from tapegrad.transform.syntax import (
     nodes_in,
     text_of,
 )
-from tapegrad.transform.trees import quoted
+from tapegrad.transform.trees import is_code, quoted
 
 Key = tuple[str, frozenset[str]]  # what forward and reverse loops have in common
 Kept = dict[str, tuple[str, list[ast.expr], int]]  # array, other indices and offset of each row
@@ -130,8 +130,8 @@ def _row_of(node: ast.stmt) -> tuple[str, str] | None:
 def _is_known(body: list[ast.stmt], first: int) -> bool:
     """Whether the statements before rows are those that make room for them, or go back to them."""
     match body[first - 1]:
-        case ast.If(test):
-            return ".size" in text_of(test) and isinstance(body[first - 2], ast.Assign)
+        case ast.If(ast.Compare(_, [ast.Gt()], [size])) if is_code(size, "tape.size"):
+            return isinstance(body[first - 2], ast.Assign)
         case ast.AugAssign(ast.Name(id="top"), ast.Sub()):
             return True
     return False
@@ -286,8 +286,9 @@ def drop_rows(rows: Rows, names: Collection[str]) -> None:
     gone = block[rows.first - 1 - is_forward : rows.loop]
     if is_forward:  # top becomes what was reserved
         assert isinstance(gone[0], ast.Assign)
-        end = f"top = {text_of(gone[0].targets[0])}"
-        gone += [node for node in block[rows.loop + 1 :] if text_of(node) == end][:1]
+        reserved = gone[0].targets[0]
+        after = block[rows.loop + 1 :]
+        gone += [n for n in after if is_code(n, "top = reserved", reserved=reserved)][:1]
     block[:] = [node for node in block if not any(node is part for part in gone)]
 
 
