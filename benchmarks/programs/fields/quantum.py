@@ -1,0 +1,125 @@
+"""Quantum and wave mechanics."""
+
+import numpy as np
+
+from . import program
+
+
+def _draw_split_step(rng):
+    x = np.linspace(-10, 10, 256, endpoint=False)
+    return 0.5 * x**2 + 0.1 * rng.standard_normal(256), x
+
+
+@program(_draw_split_step)
+def split_step_fourier(lib, potential, x):
+    """Twenty steps of the equation of Schrödinger; the mean position of the packet."""
+    np = lib.np
+    dx, dt = 20.0 / 256, 0.02
+    k = 2 * np.pi * np.fft.fftfreq(256, dx)
+    kinetic = np.exp(-0.5j * dt * k**2)
+    half = np.exp(-0.5j * dt * potential)
+    psi = np.exp(-((x - 1.0) ** 2) + 2j * x) * (2 / np.pi) ** 0.25
+    for _ in range(20):
+        psi = half * np.fft.ifft(kinetic * np.fft.fft(half * psi))
+    density = np.abs(psi) ** 2
+    return np.sum(x * density) * dx + 0.1 * np.sum(density**2) * dx
+
+
+def _draw_hamiltonian(rng):
+    a, b = rng.standard_normal((2, 40, 40))
+    return a / np.sqrt(40), (b + b.T) / 2
+
+
+@program(_draw_hamiltonian)
+def fermi_density(lib, a, observable):
+    """A mean value in thermal equilibrium: a function of the spectrum of a matrix."""
+    np = lib.np
+    energies, states = np.linalg.eigh(0.5 * (a + a.T))
+    occupation = 1.0 / (1.0 + np.exp(5.0 * (energies - 0.1)))
+    density = (states * occupation) @ states.T
+    return np.sum(density * observable) + np.sum(occupation * energies)
+
+
+def _draw_basis(rng):
+    return (np.array([0.7, 1.3, 2.9, 0.4, 5.5, 0.15]) * (1 + 0.05 * rng.standard_normal(6)),)
+
+
+@program(_draw_basis)
+def variational_energy(lib, exponents):
+    """The ground state of hydrogen in six Gaussians, whose exponents are varied."""
+    np = lib.np
+    total = exponents[:, None] + exponents[None, :]
+    product = exponents[:, None] * exponents[None, :]
+    overlap = (np.pi / total) ** 1.5
+    hamiltonian = 3.0 * product * np.pi**1.5 / total**2.5 - 2.0 * np.pi / total
+    # to an ordinary eigenproblem, by the factor of the overlap
+    factor = np.linalg.cholesky(overlap)
+    half = np.linalg.solve(factor, hamiltonian)
+    energies = np.linalg.eigvalsh(np.linalg.solve(factor, half.T))
+    return energies[0]
+
+
+def _draw_angles(rng):
+    return rng.uniform(0, np.pi, (6, 2)), rng.standard_normal(7)
+
+
+@program(_draw_angles)
+def spin_chain(lib, angles, couplings):
+    """The energy of eight spins after six layers of rotations and couplings."""
+    np = lib.np
+    signs = 1.0 - 2.0 * ((np.arange(256)[:, None] >> np.arange(8)[None, :]) & 1)
+    energy = np.sum(couplings * signs[:, 1:] * signs[:, :-1], axis=1)
+    state = np.ones(256, dtype=complex) / 16.0
+    for layer in range(6):
+        state = state * np.exp(-1j * angles[layer, 0] * energy)
+        cosine, sine = np.cos(angles[layer, 1]), np.sin(angles[layer, 1])
+        for spin in range(8):
+            pairs = state.reshape(2 ** (7 - spin), 2, 2**spin)
+            state = (cosine * pairs - 1j * sine * pairs[:, ::-1, :]).reshape(256)
+    return np.sum(np.abs(state) ** 2 * energy)
+
+
+def _draw_pulses(rng):
+    return 0.3 * rng.standard_normal((40, 2)), np.array([[0, 1], [1, 0]]) * (1.0 + 0.0j)
+
+
+@program(_draw_pulses)
+def quantum_gate(lib, pulses, wanted):
+    """Infidelity of a gate of forty pulses on a qubit."""
+    np = lib.np
+    x = np.array([[0, 1], [1, 0]]) * (1.0 + 0.0j)
+    y = np.array([[0, -1j], [1j, 0]])
+    z = np.array([[1, 0], [0, -1]]) * (1.0 + 0.0j)
+
+    def step(unitary, pulse):
+        norm = np.sqrt(pulse[0] ** 2 + pulse[1] ** 2 + 0.25)
+        axis = (pulse[0] * x + pulse[1] * y + 0.5 * z) / norm
+        propagator = np.cos(0.2 * norm) * np.eye(2) - 1j * np.sin(0.2 * norm) * axis
+        return propagator @ unitary, np.zeros(())
+
+    unitary, _ = lib.scan(step, np.eye(2, dtype=complex), pulses)
+    overlap = np.trace(np.conj(wanted).T @ unitary)
+    return 1.0 - np.abs(overlap) ** 2 / 4.0 + 0.001 * np.sum(pulses**2)
+
+
+def _draw_medium(rng):
+    return 1.0 + 0.1 * rng.random((64, 64)), rng.standard_normal((150, 64)) * 0.1
+
+
+@program(_draw_medium)
+def waveform_inversion(lib, speed, recorded):
+    """The wave equation in a medium: 150 steps, recorded along a line."""
+    np = lib.np
+    y, x = np.meshgrid(np.arange(64.0), np.arange(64.0), indexing="ij")
+    pulse = np.exp(-0.1 * ((x - 32.0) ** 2 + (y - 20.0) ** 2))
+    factor = (0.5 * speed) ** 2
+
+    def step(state, row):
+        before, now = state
+        inner = now[1:-1, 1:-1]
+        laplacian = now[2:, 1:-1] + now[:-2, 1:-1] + now[1:-1, 2:] + now[1:-1, :-2] - 4.0 * inner
+        after = 2.0 * now - before + factor * np.pad(laplacian, 1)
+        return (now, after), np.sum((after[40] - row) ** 2)
+
+    _, misfits = lib.scan(step, (pulse, pulse), recorded)
+    return np.sum(misfits)
