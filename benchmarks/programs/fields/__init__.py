@@ -7,6 +7,7 @@ are arrays, and the result is a number. Sizes are those of textbooks and papers.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,21 @@ class Library:
     """Sums of weights by index: ``(index, weights, length)``."""
     value_and_grad: Callable[..., Function]
     """A compiled function that returns the value and the gradients: ``(function, argnums)``."""
+    asarray: Function
+    """What an argument is given as."""
+
+    def prepare(self, program: Program) -> Callable[[], tuple[Any, Any]]:
+        """A call for value and gradients of a program."""
+        run = self.value_and_grad(partial(program.function, self), program.argnums)
+        arrays = [self.asarray(array) for array in program.arrays()]
+        return lambda: run(*arrays)
+
+
+def as_numbers(result: tuple[Any, Any]) -> tuple[float, np.ndarray]:
+    """The value, and the gradients as one vector."""
+    value, gradients = result
+    several = gradients if isinstance(gradients, tuple) else (gradients,)
+    return float(value), np.concatenate([np.ravel(np.asarray(g)) for g in several])
 
 
 PROGRAMS: dict[str, Program] = {}
@@ -93,6 +109,7 @@ def of_tapegrad(jit: bool = True) -> Library:
         add_at=add_at,
         bincount=bincount,
         value_and_grad=value_and_grad,
+        asarray=np.asarray,
     )
 
 
@@ -125,6 +142,7 @@ def of_jax() -> Library:
         add_at=add_at,
         bincount=bincount,
         value_and_grad=value_and_grad,
+        asarray=jax.numpy.asarray,
     )
 
 
@@ -149,6 +167,7 @@ __all__ = [
     "PROGRAMS",
     "Library",
     "Program",
+    "as_numbers",
     "chemistry",
     "control",
     "differential_equations",

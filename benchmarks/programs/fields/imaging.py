@@ -81,7 +81,7 @@ def optical_flow(lib, flow, first, second):
 
 
 def _draw_affine(rng):
-    move = np.array([[1.02, 0.05, -1.3], [-0.04, 0.97, 2.1]])
+    move = np.array([[1.02, 0.05, -1.3], [-0.04, 0.97, 2.1]]) + 1e-3 * rng.standard_normal((2, 3))
     return move, _scene(rng, 64), _scene(rng, 64)
 
 
