@@ -35,7 +35,6 @@ from benchmarks.measure.timing import Program as Timed
 from benchmarks.measure.timing import Stopwatch, sample_in_turn
 from benchmarks.programs.fields import (
     PROGRAMS,
-    Library,
     Program,
     as_numbers,
     of_jax,
@@ -52,7 +51,10 @@ ONE_THREAD = {
     "OPENBLAS_NUM_THREADS": "1",
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
 }
-COLUMNS = ("program", "field", "tapegrad", "JAX", "ratio", "first call", "of JAX", "notes")
+LIBRARIES = {"tapegrad": of_tapegrad, "JAX": of_jax, "op by op": partial(of_tapegrad, jit=False)}
+"""The sides, in the order in which they run."""
+
+COLUMNS = ("program", "field", "tapegrad", "JAX", "ratio", "first call", "that of JAX")
 
 
 @dataclass
@@ -85,25 +87,23 @@ class Row:
             duration(other),
             ratio(own, other),
             *(duration(self.first.get(name)) for name in ("tapegrad", "JAX")),
-            "; ".join(shorten(text) for text in (*self.wrong, *self.refused, *self.notes)),
         ]
 
-
-def shorten(text: str) -> str:
-    """The beginning of a message."""
-    return text if len(text) <= 100 else text[:97] + "..."
+    def remarks(self) -> list[str]:
+        """All that there is to say, without the line breaks of messages."""
+        return [" ".join(text.split()) for text in (*self.wrong, *self.refused, *self.notes)]
 
 
 # -- in a process of its own -----------------------------------------------------------------------
 
 
-def run_alone(name: str, repetitions: int, with_jax: bool) -> None:
+def run_alone(name: str, repetitions: int, sides: Sequence[str]) -> None:
     """Compare and time one program, and print what is found as lines of JSON."""
     program = PROGRAMS[name]
     results: dict[str, tuple[float, np.ndarray]] = {}
     watches: dict[str, Stopwatch] = {}
-    libraries = [of_tapegrad(), *([of_jax()] if with_jax else []), of_tapegrad(jit=False)]
-    for library, label in zip(libraries, labels(with_jax), strict=True):
+    for label in sides:
+        library = LIBRARIES[label]()
         report("starts", label, None)
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -127,14 +127,9 @@ def run_alone(name: str, repetitions: int, with_jax: bool) -> None:
     for label, watch in watches.items():
         report("seconds", label, watch.seconds().total)
     if "tapegrad" in watches:
-        for text in outside_of_code(program, libraries[0]):
+        for text in outside_of_code(program):
             report("notes", "tapegrad", text)
     report("ends", "", None)
-
-
-def labels(with_jax: bool) -> list[str]:
-    """The sides, in the order in which they run."""
-    return ["tapegrad", *(["JAX"] if with_jax else []), "op by op"]
 
 
 def report(kind: str, side: str, content: Any) -> None:
@@ -157,11 +152,11 @@ def differences(program: Program, results: dict[str, tuple[float, np.ndarray]]) 
     return found
 
 
-def outside_of_code(program: Program, library: Library) -> list[str]:
+def outside_of_code(program: Program) -> list[str]:
     """What of a recorded function is not compiled."""
     import tapegrad as tg
 
-    recorded = tg.jit(partial(program.function, library))
+    recorded = tg.jit(partial(program.function, of_tapegrad()))
     try:
         text = recorded.inspect(*program.arrays())
     except Exception:  # the call has told
@@ -173,23 +168,22 @@ def outside_of_code(program: Program, library: Library) -> list[str]:
 # -- in the process that waits ---------------------------------------------------------------------
 
 
-def measure(name: str, repetitions: int, limit: float, with_jax: bool, cache: str) -> Row:
-    """Run a program in a process of its own; once more without JAX where that is too slow."""
+def measure(name: str, repetitions: int, limit: float, sides: Sequence[str], cache: str) -> Row:
+    """Run a program in a process of its own; once more without a side that takes too long."""
     row = Row(name, PROGRAMS[name].field)
-    late = follow(row, repetitions, limit, with_jax, cache)
-    if late == "JAX":
-        alone = Row(name, row.field)
-        follow(alone, repetitions, limit, False, cache)
-        row.seconds |= alone.seconds
-        row.wrong += alone.wrong
-        row.notes += [text for text in alone.notes if text not in row.notes]
+    while late := follow(row, repetitions, limit, sides, cache):
+        sides = [side for side in sides if side != late]
+    for kind in ("wrong", "refused", "notes"):  # the second process says some of it again
+        setattr(row, kind, [*dict.fromkeys(getattr(row, kind))])
     return row
 
 
-def follow(row: Row, repetitions: int, limit: float, with_jax: bool, cache: str) -> str | None:
+def follow(
+    row: Row, repetitions: int, limit: float, sides: Sequence[str], cache: str
+) -> str | None:
     """Fill in a row from what a process prints; return whose first call took too long."""
     command = [sys.executable, "-m", "benchmarks.studies.fields", "--alone", row.program]
-    command += ["--repetitions", str(repetitions)] + ([] if with_jax else ["--without-jax"])
+    command += ["--repetitions", str(repetitions), "--sides", *sides]
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
             command,
@@ -207,7 +201,7 @@ def follow(row: Row, repetitions: int, limit: float, with_jax: bool, cache: str)
                 kind, side, content = json.loads(line)
                 starting = side if kind == "starts" and side != "op by op" else None
                 if kind in ("seconds", "first"):
-                    getattr(row, kind)[side] = content
+                    getattr(row, kind).setdefault(side, content)
                 elif kind in ("wrong", "refused", "notes"):
                     getattr(row, kind).append(content)
                 elif kind == "ends":
@@ -244,7 +238,11 @@ def summary(rows: Sequence[Row], bound: float = 1.1) -> str:
             f"above {bound}: {sum(r > bound for r in ratios)}",
         ]
     parts += [
-        f"refused or too slow to compile: {sum(bool(row.refused) for row in rows)}",
+        *(
+            f"refused by {name} or over the limit: {count}"
+            for name in ("tapegrad", "JAX")
+            if (count := sum(any(t.startswith(name) for t in row.refused) for row in rows))
+        ),
         f"with other results: {sum(bool(row.wrong) for row in rows)}",
         f"programs: {len(rows)}",
     ]
@@ -264,8 +262,10 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--seconds-per-first-call", type=float, default=60.0, metavar="N", help="default 60"
     )
-    parser.add_argument("--without-jax", action="store_true", help="times of tapegrad alone")
     parser.add_argument("--repetitions", type=int, default=REPETITIONS, help="samples of each")
+    parser.add_argument(
+        "--sides", nargs="+", choices=list(LIBRARIES), default=list(LIBRARIES), help="default: all"
+    )
     parser.add_argument("--alone", choices=list(PROGRAMS), help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 
@@ -274,9 +274,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure all programs, or those that are named."""
     options = parse(arguments)
     repetitions = 1 if options.quick else options.repetitions
-    with_jax = not options.without_jax and importlib.util.find_spec("jax") is not None
+    has_jax = importlib.util.find_spec("jax") is not None
+    sides = [side for side in LIBRARIES if side in options.sides and (has_jax or side != "JAX")]
     if options.alone:
-        run_alone(options.alone, repetitions, with_jax)
+        run_alone(options.alone, repetitions, sides)
         return
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as cache:
@@ -289,13 +290,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
         for name in options.program or PROGRAMS:
             limit = options.seconds_per_first_call
-            row = measure(name, repetitions, limit, with_jax, cache)
+            row = measure(name, repetitions, limit, sides, cache)
             rows.append(row)
-            print("...", *row.cells(), sep=" | ", file=sys.stderr, flush=True)
+            print("...", *row.cells(), *row.remarks(), sep=" | ", file=sys.stderr, flush=True)
             if options.json:  # what there is so far, should the rest fail
                 save(options.json, rows)
     rows.sort(key=lambda row: (row.ratio is None, row.ratio or 0.0))
     show_table("Programs of other fields: value and gradient", COLUMNS, [r.cells() for r in rows])
+    for row in rows:
+        for text in row.remarks():
+            print(f"{row.program}: {text}")
     print(summary(rows))
 
 
