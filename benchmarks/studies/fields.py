@@ -22,6 +22,7 @@ import sys
 import tempfile
 import threading
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -161,8 +162,18 @@ def outside_of_code(program: Program) -> list[str]:
         text = recorded.inspect(*program.arrays())
     except Exception:  # the call has told
         return []
-    marks = ("op by op", "# in Python")
-    return [line for line in text.splitlines()[:4] if line.startswith(marks)]
+    lines = text.splitlines()
+    called = Counter(
+        name.strip()
+        for line in lines
+        if "# in Python:" in line
+        for name in line.partition("# in Python:")[2].split(",")
+    )
+    names = ", ".join(f"{name} ({n} times)" if n > 1 else name for name, n in called.items())
+    return [
+        *(line for line in lines if line.startswith("op by op")),
+        *([f"value in Python: {names}"] if names else []),
+    ]
 
 
 # -- in the process that waits ---------------------------------------------------------------------
