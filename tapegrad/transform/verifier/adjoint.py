@@ -28,11 +28,12 @@ from tapegrad.transform.verifier.code import (
     names_in,
     names_of,
 )
-from tapegrad.transform.verifier.cotangents import SEED, TAPE
+from tapegrad.transform.verifier.cotangents import TAPE
 from tapegrad.transform.verifier.events import Event, Handle, Memory, Number, Value, joined
 from tapegrad.transform.verifier.frames import Choices, go_ways
 from tapegrad.transform.verifier.linear import ZERO, Map, product, total
 from tapegrad.transform.verifier.memory import added_to
+from tapegrad.transform.verifier.names import is_seed
 from tapegrad.transform.verifier.reading import Reading
 from tapegrad.transform.verifier.sources import Helper
 from tapegrad.transform.verifier.static import Static
@@ -62,7 +63,7 @@ class Adjoint(Walk):
                     continue
                 if param not in self.bars:
                     names[param] = Handle(Memory()) if param in self.arrays else Number(param)
-                elif SEED.match(param):
+                elif is_seed(param):
                     self.reading.numbers[param] = self.maps.of("seed", param)
         for name in self.facts.outside:
             names[name] = Handle(Memory())
@@ -88,7 +89,7 @@ class Adjoint(Walk):
         first, last = self.checked.codes[0].parameters, self.checked.codes[-1].parameters
         handed = set(last).difference(first)
         numbers = [n for n in results if n not in self.bars | self.arrays | handed | set(TAPE)]
-        seeds = [p for p in self.checked.codes[-1].parameters if SEED.match(p)]
+        seeds = [p for p in self.checked.codes[-1].parameters if is_seed(p)]
         # otherwise some are integers
         if len(seeds) == len(numbers) and not is_combined:
             self.reading.are_seeded = True

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Hashable
 from typing import Any
 
 from tapegrad.transform.verifier.code import is_in, names_in, names_of
-from tapegrad.transform.verifier.cotangents import BAR, REVERSE, SEED, TAPE
+from tapegrad.transform.verifier.cotangents import TAPE
 from tapegrad.transform.verifier.events import Event, Handle, Memory, Operand, Value
 from tapegrad.transform.verifier.frames import Frame
 from tapegrad.transform.verifier.linear import ZERO
+from tapegrad.transform.verifier.names import (
+    ending_of,
+    forward_of,
+    is_seed,
+    whole_of,
+    whole_value_of,
+)
 from tapegrad.transform.verifier.numbering import Needs
 from tapegrad.transform.verifier.reading import Reading
 from tapegrad.transform.verifier.sources import Helper
 from tapegrad.transform.verifier.walk import Walk
 
-_PART = re.compile(r"_part_\d+$")
 _UNREAD = object()  # stands for an argument that a reverse function does not read
 
 
@@ -106,10 +111,12 @@ class Calls:
         for position, (param, argument) in enumerate(zip(summary.params, given, strict=False)):
             if position in needs.handed:
                 continue
-            if SEED.match(param):
+            if is_seed(param):
                 seeds.append(argument)
             elif param not in summary.given and (
-                is_in(argument, self.bars) or param.endswith(self.suffix) or BAR.search(param)
+                is_in(argument, self.bars)
+                or param.endswith(self.suffix)
+                or ending_of(param, "_bar")
             ):
                 shadows.append((argument, position in summary.reads))
                 if param.removesuffix(self.suffix) not in summary.params:
@@ -118,7 +125,7 @@ class Calls:
                 primal.append(argument)
         made_names = names_of(node.targets[0]) if isinstance(node, ast.Assign) else []
         targets = [n for n in made_names if n not in TAPE]
-        parts_of = [_PART.sub("", n) for n in targets]
+        parts_of = list(map(whole_value_of, targets))
         stems = [self.reading.stem(n.id) for bar in [*seeds, *made] for n in names_in(bar)]
         seeded = [
             value for value in map(self.walk.frame.get, filter(None, stems)) if value is not None
@@ -189,7 +196,7 @@ class Calls:
         """
         names = self.walk.frame.names
         heard = {id(value) for n, value in names.items() if n + self.suffix in names}
-        forward = REVERSE.sub(r"_forward\1", function)
+        forward = forward_of(function)
         open_calls = [
             event
             for event in reversed(self.walk.events)
@@ -215,7 +222,7 @@ class Calls:
             for event in open_calls
             if not self.walk.cotangents.is_forward(event.function) and not event.joined
         ]
-        own = REVERSE.sub("", function)
+        own = whole_of(function)
         named = [event for event in plain if event.function == own]
         for event in [*named, *plain]:
             if _is_given(event, own, arguments):

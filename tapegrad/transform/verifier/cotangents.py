@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Container
 
 from tapegrad.transform.syntax import array_of
@@ -22,13 +21,8 @@ from tapegrad.transform.verifier.code import (
     targets,
     walk,
 )
+from tapegrad.transform.verifier.names import ending_of, is_forward, is_reverse, is_seed
 
-FORWARD = re.compile(r"_forward(_\d+)?$")
-REVERSE = re.compile(r"_reverse(_\d+)?$")
-BAR = re.compile(r"_bar\d*$")
-DOT = re.compile(r"_dot\d*$")
-SEED = re.compile(r"g_seed\d*_\d+$")
-TANGENT = re.compile(r"_tangent(_\d+)?$")  # forward mode, which has no reverse code
 TAPE = ("tape", "top")
 
 
@@ -56,10 +50,10 @@ class Cotangents:
         self.codes, self.functions = codes, functions
         given = {n for code in codes for n in code.locals}
         known = {n for code in codes for n in code.primal}
-        endings = {found.group() for n in given - known if (found := BAR.search(n))}
+        endings = {ending_of(n, "_bar") for n in given - known} - {""}
         self.is_known = len(endings) <= 1
         self.suffix = next(iter(endings), "_bar")
-        self.names = {n for n in given - known if n.endswith(self.suffix) or SEED.match(n)}
+        self.names = {n for n in given - known if n.endswith(self.suffix) or is_seed(n)}
         self._known: dict[int, bool] = {}
         pairs = [self._sources(s) for code in codes for s in code.statements]
         todo = [pair for pair in pairs if pair is not None]
@@ -85,11 +79,11 @@ class Cotangents:
 
     def is_forward(self, function: str) -> bool:
         """Whether a function is the forward half of a user's function."""
-        return function in self.functions and bool(FORWARD.search(function))
+        return function in self.functions and is_forward(function)
 
     def is_reverse(self, function: str) -> bool:
         """Whether a function is the reverse half of a user's function."""
-        return function in self.functions and bool(REVERSE.search(function))
+        return function in self.functions and is_reverse(function)
 
     def skips_zeros(self, node: ast.If) -> bool:
         """Whether a branch is taken unless some cotangents are 0, and then would do nothing.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from typing import Any
 
 import numpy as np
@@ -26,12 +25,12 @@ from tapegrad.transform.verifier.code import (
     nodes_of,
     results_of,
 )
-from tapegrad.transform.verifier.cotangents import DOT, Cotangents
+from tapegrad.transform.verifier.cotangents import Cotangents
 from tapegrad.transform.verifier.memory import LIKE_ONE, MAKERS, SHAPE, VIEWS, Memory
+from tapegrad.transform.verifier.names import ending_of, whole_tangent_of
 from tapegrad.transform.verifier.static import Static
 from tapegrad.transform.verifier.summary import Summary
 
-_PART = re.compile(r"_(slope|rest)\d*$")  # the tangent of a recurrence is slope * x_dot + rest
 _LIKE = ("copy", "where", "clip", "roll", "conj", "concatenate")
 _COPIES = ("copy", "astype", "flatten", "conj", "conjugate")
 
@@ -41,10 +40,10 @@ class TangentNames(Cotangents):
 
     def __init__(self, code: Code) -> None:
         self.names = code.locals - code.primal
-        endings = {found.group() for n in self.names if (found := DOT.search(n))}
+        endings = {ending_of(n, "_dot") for n in self.names} - {""}
         self.suffix = next(iter(endings), "_dot")
         self.is_known = len(endings) <= 1
-        self.parts = {n: _PART.sub("", n) for n in self.names if _PART.search(n)}
+        self.parts = {n: whole for n in self.names if (whole := whole_tangent_of(n)) != n}
         self._known: dict[int, bool] = {}
 
     def is_forward(self, function: str) -> bool:

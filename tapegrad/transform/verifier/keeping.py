@@ -9,7 +9,7 @@ from tapegrad.transform.syntax import callee_of, key_of, leaves, text_of
 from tapegrad.transform.trees import is_code
 from tapegrad.transform.verifier import tape as of_tape
 from tapegrad.transform.verifier.code import POPS, PUSHES, called, module_call, name_of, names_in
-from tapegrad.transform.verifier.cotangents import FORWARD, REVERSE
+from tapegrad.transform.verifier.names import is_forward, is_reverse, reverse_of
 from tapegrad.transform.verifier.numbering import Numbering, Place, Turned
 from tapegrad.transform.verifier.reversed_calls import ReversedCalls
 from tapegrad.transform.verifier.tape import Array, Called, InRow, Kept, Numbers, Rows, Tape
@@ -260,10 +260,10 @@ class Keeping:
         function = called(call)
         if function not in self.numbers.summaries or given[-2:] != ["tape", "top"]:
             raise self.misused(node)
-        if FORWARD.search(function):
+        if is_forward(function):
             if names[-2:] != ["tape", "top"] or self.tape.slots:
                 raise self.wrong("the tape of a call is dropped", node)
-            pair = FORWARD.sub(r"_reverse\1", function)
+            pair = reverse_of(function)
             arguments = self.calls.primal_arguments(call)
             self.tape.items.append(Called(pair, arguments[: self.calls.common(pair)]))
             whole = self.numbers.new()
@@ -271,7 +271,7 @@ class Keeping:
             for place, name in enumerate(names[:-2]):
                 if name and name not in self.bars:
                     self.numbers.assigned(name, self.numbers.number("leaf", whole, place))
-        elif REVERSE.search(function):
+        elif is_reverse(function):
             if names[-1] != "top":
                 raise self.wrong("the tape of a call is dropped", node)
             item = self.tape.items.pop() if self.tape.items else None

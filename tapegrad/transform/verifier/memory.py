@@ -32,7 +32,8 @@ from tapegrad.transform.verifier.code import (
     names_of,
     nodes_of,
 )
-from tapegrad.transform.verifier.cotangents import BAR, FORWARD, Cotangents
+from tapegrad.transform.verifier.cotangents import Cotangents
+from tapegrad.transform.verifier.names import ending_of, is_forward, whole_of
 from tapegrad.transform.verifier.summary import Summary
 
 SHAPE = facts.SHAPE_ATTRIBUTES
@@ -180,7 +181,7 @@ class Memory:
         changed = True
         while changed:
             before = len(self.arrays)
-            self.add_arrays({BAR.sub("", name) for name in self.arrays & self.bars})
+            self.add_arrays({n.removesuffix(ending_of(n, "_bar")) for n in self.arrays & self.bars})
             for target, value in pairs:
                 if target not in self.arrays:
                     if self._is_array(value):
@@ -366,8 +367,8 @@ def _known(function: str, count: int, summaries: dict[str, Summary]) -> list[Sum
     """
     if function in summaries:
         return [summaries[function]]
-    forward = {name: s for name, s in summaries.items() if FORWARD.search(name) and not s.is_called}
-    named = [s for name, s in forward.items() if FORWARD.sub("", name) == function]
+    forward = {name: s for name, s in summaries.items() if is_forward(name) and not s.is_called}
+    named = [s for name, s in forward.items() if whole_of(name) == function]
     return named or [s for s in forward.values() if s.results and len(s.results) == count]
 
 

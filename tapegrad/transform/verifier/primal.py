@@ -12,7 +12,7 @@ from collections.abc import Hashable
 
 from tapegrad.transform.syntax import key_of, text_of
 from tapegrad.transform.verifier.code import Code, called, is_in, pairs_in
-from tapegrad.transform.verifier.cotangents import FORWARD, TANGENT
+from tapegrad.transform.verifier.names import is_forward, is_tangent
 
 
 def check_primal(code: Code, function: Code) -> None:
@@ -101,7 +101,7 @@ def _is_call(statement: ast.Assign, wanted: ast.Assign) -> bool:
     target, call = statement.targets[0], statement.value
     if not isinstance(call, ast.Call):
         return False
-    if not FORWARD.search(called(call)) and not is_pushed(target, call):
+    if not is_forward(called(call)) and not is_pushed(target, call):
         return False
     first = target.elts[0] if isinstance(target, ast.Tuple) else target
     if key_of(first) != key_of(wanted.targets[0]):
@@ -124,4 +124,4 @@ def is_pushed(target: ast.expr, value: ast.expr) -> bool:
     """Whether an assignment calls a function that returns a value and its tangent."""
     name = called(value)
     is_pair = isinstance(target, ast.Tuple) and len(target.elts) == 2
-    return is_pair and (bool(TANGENT.search(name)) or name.startswith("jvp"))
+    return is_pair and (is_tangent(name) or name.startswith("jvp"))

@@ -14,8 +14,8 @@ from tapegrad.transform.nodes import item
 from tapegrad.transform.syntax import key_of, text_of
 from tapegrad.transform.trees import is_code
 from tapegrad.transform.verifier.code import Code, call_in, called, name_of, results_of
-from tapegrad.transform.verifier.cotangents import DOT
 from tapegrad.transform.verifier.forward_names import TangentCode
+from tapegrad.transform.verifier.names import ending_of
 
 _COPIES = ("x.copy()", "x.T.copy().T", "x.copy()[..., ::1]")  # for each layout
 
@@ -45,8 +45,8 @@ def _check_arguments(code: Code, statement: ast.stmt, call: ast.Call, other: Tan
     written = other.summaries[other.code.name].writes
     dots = {}
     for dot in code.parameters[count:]:
-        found = DOT.search(dot)
-        dots[dot[: found.start()] if found else ""] = dot
+        ending = ending_of(dot, "_dot")
+        dots[dot.removesuffix(ending) if ending else ""] = dot
     for path, argument in zip(other.given, given, strict=True):
         wanted: ast.expr = name(dots.get(params[path[0]], ""))
         for k in path[1:]:

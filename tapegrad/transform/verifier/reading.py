@@ -6,9 +6,9 @@ import ast
 
 from tapegrad.transform.syntax import text_of
 from tapegrad.transform.verifier.code import is_in
-from tapegrad.transform.verifier.cotangents import SEED
 from tapegrad.transform.verifier.events import Event, Expected, Value
 from tapegrad.transform.verifier.linear import ONE, ZERO, Map, product, total
+from tapegrad.transform.verifier.names import is_seed
 from tapegrad.transform.verifier.sources import Helper, Sources
 from tapegrad.transform.verifier.walk import Walk
 
@@ -58,7 +58,7 @@ class Reading(Sources):
         if len(found) == 1:
             name, value, is_part = found[0]
             stem = self.stem(name)
-            if SEED.match(name) and sign > 0 and not isinstance(value, Helper):
+            if is_seed(name) and sign > 0 and not isinstance(value, Helper):
                 if not self.are_seeded:
                     self.seeds.append((target, value))
                 return value

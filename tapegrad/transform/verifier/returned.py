@@ -7,13 +7,11 @@ cotangents have to alias as well, so the function has to make them.
 from __future__ import annotations
 
 import ast
-import re
 
 from tapegrad.transform.verifier.code import ZEROS, Code, called, module_call, names_of
 from tapegrad.transform.verifier.memory import differ
+from tapegrad.transform.verifier.names import ending_of
 from tapegrad.transform.verifier.summary import Summary
-
-_OWN = re.compile(r"_(bar|dot)\d*$")
 
 
 def check_returned(codes: list[Code], summaries: dict[str, Summary], fresh: set[str]) -> None:
@@ -51,7 +49,8 @@ def check_returned(codes: list[Code], summaries: dict[str, Summary], fresh: set[
 def _made(code: Code) -> set[str]:
     """Return the names whose cotangents or tangents are new arrays of zeros."""
     return {
-        _OWN.sub("", name)
+        name.removesuffix(ending)
         for name, value in code.pairs
-        if _OWN.search(name) and module_call(value) in ZEROS
+        if module_call(value) in ZEROS
+        if (ending := ending_of(name, "_bar") or ending_of(name, "_dot"))
     }

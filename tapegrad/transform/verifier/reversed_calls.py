@@ -7,7 +7,8 @@ import builtins
 from typing import Any
 
 from tapegrad.transform.verifier.code import call_in, called, names_in, names_of
-from tapegrad.transform.verifier.cotangents import FORWARD, REVERSE, TAPE
+from tapegrad.transform.verifier.cotangents import TAPE
+from tapegrad.transform.verifier.names import forward_of, is_forward, is_reverse, reverse_of
 from tapegrad.transform.verifier.numbering import Needs, Numbering
 
 
@@ -64,7 +65,7 @@ class ReversedCalls:
         self.noted = None
         if call is None or not function:
             return
-        if function in self.numbers.summaries and REVERSE.search(function):
+        if function in self.numbers.summaries and is_reverse(function):
             self.check_call(function, call, node)
         elif function not in vars(builtins):
             self.noted = (function, call, self.primal_arguments(call))
@@ -75,7 +76,7 @@ class ReversedCalls:
             return
         function, call, arguments = self.noted
         self.noted = None
-        pair = FORWARD.sub(r"_reverse\1", function)
+        pair = reverse_of(function)
         names = [n for a in call.args for n in self.memory.shared(a)]
         found = names_of(node.targets[0]) if isinstance(node, ast.Assign) else []
         results = [n if n in self.memory.arrays else "" for n in found]
@@ -87,7 +88,7 @@ class ReversedCalls:
             if name:
                 noted[f"result {place}"] = self.contents_of(name)
                 noted[f"class {place}"] = self.numbers.number("class", self.memory.of(name))
-        is_pair = FORWARD.search(function) and function in self.numbers.summaries
+        is_pair = is_forward(function) and function in self.numbers.summaries
         self.calls.setdefault(pair if is_pair else "", []).append((arguments, noted))
 
     def contents_of(self, name: str) -> int:
@@ -146,13 +147,13 @@ class ReversedCalls:
 
     def has_forward(self, function: str) -> bool:
         """Whether the forward code calls the forward half of a reverse function."""
-        forward = self.numbers.summaries.get(REVERSE.sub(r"_forward\1", function))
+        forward = self.numbers.summaries.get(forward_of(function))
         return forward is not None and forward.is_called
 
     def common(self, function: str) -> int:
         """Return the number of leading primal parameters that both halves share."""
         two = self.numbers.summaries[function].params
-        one = self.numbers.summaries[REVERSE.sub(r"_forward\1", function)].params
+        one = self.numbers.summaries[forward_of(function)].params
         count = 0
         for first, second in zip(one, two, strict=False):
             if first != second or first.endswith(self.suffix) or first in TAPE:

@@ -38,7 +38,8 @@ from tapegrad.transform.verifier.code import (
     name_of,
     names_of,
 )
-from tapegrad.transform.verifier.cotangents import REVERSE, SEED, TAPE
+from tapegrad.transform.verifier.cotangents import TAPE
+from tapegrad.transform.verifier.names import forward_of, is_seed
 from tapegrad.transform.verifier.numbering import Needs
 from tapegrad.transform.verifier.summary import Summary
 
@@ -73,7 +74,7 @@ def check_segment(
         With the function and the line.
     """
     reverse, own = codes[reverse_name], codes[function]
-    forward = codes[REVERSE.sub(r"_forward\1", reverse_name)]
+    forward = codes[forward_of(reverse_name)]
     if key_of(own.body) != key_of(primal.body) or own.parameters != primal.parameters:
         raise own.wrong("the segment is not what its pullback was made from", own.body[0])
     kept = _check_forward(forward, own, function)
@@ -151,14 +152,14 @@ def _check_reverse(
     for param in pullback.parameters:
         if param in own:
             wanted.append(copies.get(param, param))
-        elif SEED.match(param) and param not in reverse.parameters:
+        elif is_seed(param) and param not in reverse.parameters:
             wanted.append(arrays.pop(0) if arrays else "")
         else:
             wanted.append(param)
     if called(value) != name or given != wanted or arrays:
         raise reverse.wrong("not the call of the pullback of the segment", call)
-    bars = [n for n in pullback.parameters if n not in own and not SEED.match(n)]
-    seeds = [n for n in reverse.parameters if SEED.match(n)]
+    bars = [n for n in pullback.parameters if n not in own and not is_seed(n)]
+    seeds = [n for n in reverse.parameters if is_seed(n)]
     if reverse.parameters != [*own, *bars, *seeds, *(TAPE if pops else ())]:
         raise reverse.wrong("not the parameters of the reverse half of a segment", call)
     numbers = list(map(name_of, leaves(call.targets[0]))) if isinstance(call, ast.Assign) else []

@@ -16,10 +16,10 @@ from tapegrad.transform.verifier.code import (
     names_in,
     results_of,
 )
-from tapegrad.transform.verifier.cotangents import FORWARD, TANGENT
 from tapegrad.transform.verifier.events import Event, Handle, Memory, Operand, changed
 from tapegrad.transform.verifier.forward_names import TangentCode
 from tapegrad.transform.verifier.linear import ZERO, Map, total
+from tapegrad.transform.verifier.names import is_forward, whole_of
 from tapegrad.transform.verifier.sources import Helper, Source
 from tapegrad.transform.verifier.summary import Summary
 from tapegrad.transform.verifier.tangent_reading import TangentReading
@@ -108,7 +108,7 @@ class TangentCalls:
             )
         made: list[tuple[str, Map]] = []
         event.silent = set(range(len(event.results)))
-        is_forward = bool(FORWARD.search(TANGENT.sub("", function)))
+        of_forward_half = is_forward(whole_of(function))
         for place, leaf in enumerate(leaves(target.elts[1])):
             assert isinstance(leaf, ast.Name)
             stem = self.reading.stem(leaf.id)
@@ -122,7 +122,7 @@ class TangentCalls:
             else:
                 event.silent.remove(value.place)
                 made.append((leaf.id, self.passed(event, value.place, given, node)))
-                if is_forward and (other is None or other.is_kept(place)):
+                if of_forward_half and (other is None or other.is_kept(place)):
                     self.stores.kept.add(leaf.id)
         if summary is not None:
             self.change(node, event, summary, own, given)

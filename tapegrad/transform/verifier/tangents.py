@@ -29,11 +29,11 @@ from tapegrad.transform.verifier.code import (
     results_of,
     sign_of,
 )
-from tapegrad.transform.verifier.cotangents import TANGENT
 from tapegrad.transform.verifier.events import Event, Handle, Memory, Number, Value
 from tapegrad.transform.verifier.forward_names import Facts, TangentCode, find_arrays
 from tapegrad.transform.verifier.frames import Choices, go_ways
 from tapegrad.transform.verifier.linear import ONE, ZERO, Map
+from tapegrad.transform.verifier.names import is_tangent
 from tapegrad.transform.verifier.pushforward import check_pushforward
 from tapegrad.transform.verifier.sources import Helper
 from tapegrad.transform.verifier.summary import Summary
@@ -320,9 +320,7 @@ def verify_tangents(codes: list[Code], summaries: dict[str, Summary]) -> None:
     InternalError
         With the function and the line.
     """
-    others = {
-        c.name: TangentCode(c, summaries) for c in codes if c.primal and TANGENT.search(c.name)
-    }
+    others = {c.name: TangentCode(c, summaries) for c in codes if c.primal and is_tangent(c.name)}
     find_arrays(others)
     for checked in others.values():
         checked.static = Facts(checked, set())

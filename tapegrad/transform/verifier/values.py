@@ -29,9 +29,16 @@ from tapegrad.transform.verifier.code import (
     returned_by,
     walk,
 )
-from tapegrad.transform.verifier.cotangents import FORWARD, REVERSE, TANGENT, TAPE
+from tapegrad.transform.verifier.cotangents import TAPE
 from tapegrad.transform.verifier.keeping import Keeping
 from tapegrad.transform.verifier.memory import shape_only
+from tapegrad.transform.verifier.names import (
+    forward_of,
+    is_forward,
+    is_reverse,
+    is_tangent,
+    reverse_of,
+)
 from tapegrad.transform.verifier.numbering import Needs, Numbering, Place, State
 from tapegrad.transform.verifier.reversed_calls import ReversedCalls
 from tapegrad.transform.verifier.summary import Summary
@@ -44,11 +51,11 @@ def pairs_of(codes: list[Code]) -> list[tuple[Code | None, Code]]:
     by_name = {code.name: code for code in codes}
     found: list[tuple[Code | None, Code]] = []
     for code in codes:
-        other = by_name.get(FORWARD.sub(r"_reverse\1", code.name))
-        if FORWARD.search(code.name) and other is not None:
+        other = by_name.get(reverse_of(code.name))
+        if is_forward(code.name) and other is not None:
             continue
-        forward = by_name.get(REVERSE.sub(r"_forward\1", code.name))
-        is_pair = REVERSE.search(code.name) and forward is not None
+        forward = by_name.get(forward_of(code.name))
+        is_pair = is_reverse(code.name) and forward is not None
         found.append((forward if is_pair else None, code))
     return found
 
@@ -73,7 +80,7 @@ def verify_values(
         With the function and the line.
     """
     needs = dict(known)
-    pairs = pairs_of([code for code in codes if not TANGENT.search(code.name)])
+    pairs = pairs_of([code for code in codes if not is_tangent(code.name)])
     pairs = [(forward, code) for forward, code in pairs if code.name not in known]
     differentiated: set[str] = set()
     for _ in range(2):

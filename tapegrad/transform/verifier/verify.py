@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tapegrad.transform.errors import InternalError
 from tapegrad.transform.verifier.code import Code, Primal, assigned, functions_of
-from tapegrad.transform.verifier.cotangents import FORWARD, REVERSE
 from tapegrad.transform.verifier.definedness import Definedness
+from tapegrad.transform.verifier.names import forward_of, reverse_of
 from tapegrad.transform.verifier.primal import check_primal
 from tapegrad.transform.verifier.returned import check_returned
 from tapegrad.transform.verifier.segments import check_segment
@@ -80,12 +80,12 @@ def verify(
         for name, known in (primals or {}).items():
             primal = originals[name] = functions_of(known.text)[0]
             check_primal(by_name[name], primal)
-            for half in {name, FORWARD.sub(r"_reverse\1", name)}:
+            for half in {name, reverse_of(name)}:
                 code = by_name[half]
                 code.primal = primal.locals
                 code.arrays, code.numbers, code.flat = known.arrays, known.numbers, known.flat
         for half, (function, _) in segments.items():
-            for name in {half, REVERSE.sub(r"_forward\1", half)} & by_name.keys():
+            for name in {half, forward_of(half)} & by_name.keys():
                 by_name[name].primal = by_name[function].locals
         for code in codes if primals is not None else ():
             code.primal = code.primal or code.locals  # otherwise it has no code of a derivative
