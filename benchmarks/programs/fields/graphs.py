@@ -1,6 +1,6 @@
 """Graphs: lists of edges, Laplacians, segment sums."""
 
-from . import program
+from .registry import program
 
 
 def _draw_pages(rng):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from . import program
+from .registry import program
 
 
 def _draw_small(rng):
