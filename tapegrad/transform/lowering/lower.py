@@ -72,9 +72,7 @@ class Lowering:
         self.line = function.source.tree.lineno
         self.inplaces: list[tuple[str, str, int]] = []
         self.chosen_numbers: set[str] = set()  # by np.where, of which numba makes arrays
-        self.views: dict[
-            str, Hashable
-        ] = {}  # subscripts that made views, by the names of the views
+        self.views: dict[str, Hashable] = {}  # subscripts, by the names of the views they made
         # names of values by the expressions that compute them, and those of elements of arrays,
         # until an array is written
         self.known: dict[Hashable, str] = {}

@@ -205,8 +205,8 @@ def _row_of(statement: ast.stmt) -> tuple[str, ast.expr] | None:
                 case ast.BinOp(
                     ast.Name("top"),
                     ast.Add(),
-                    ast.BinOp(ast.Constant(int()), ast.Mult(), ast.Name(id=one)),
-                ) if one == length:
+                    ast.BinOp(ast.Constant(count), ast.Mult(), ast.Name(id=one)),
+                ) if type(count) is int and one == length:
                     return row, start
     return None
 

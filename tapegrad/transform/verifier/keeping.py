@@ -101,7 +101,7 @@ class Keeping:
         match needed:
             case ast.Name(id=name) if name in self.tape.reserved:
                 self.tape.reserved[name] = (*self.tape.reserved[name][:2], True)
-            case ast.BinOp(ast.Name("top"), ast.Add(), ast.Constant(int(count))):
+            case ast.BinOp(ast.Name("top"), ast.Add(), ast.Constant(count)) if type(count) is int:
                 self.tape.room = count
             case _:
                 raise self.wrong("room is made for something else", node)

@@ -13,7 +13,15 @@ from tapegrad.transform.ir import name
 from tapegrad.transform.nodes import item
 from tapegrad.transform.syntax import key_of, text_of
 from tapegrad.transform.trees import is_code
-from tapegrad.transform.verifier.code import Code, call_in, called, name_of, results_of
+from tapegrad.transform.verifier.code import (
+    ZEROS,
+    Code,
+    call_in,
+    called,
+    module_call,
+    name_of,
+    results_of,
+)
 from tapegrad.transform.verifier.forward_names import TangentCode
 from tapegrad.transform.verifier.names import ending_of
 
@@ -89,8 +97,8 @@ def _is_tangent(dot: ast.expr, part: ast.expr, suffix: str) -> bool:
 def _is_zero_of(dot: ast.expr, part: ast.expr) -> bool:
     """Whether the tangent of a result that has none is 0, or an array of zeros like it."""
     match dot:
-        case ast.Constant(value):
+        case ast.Constant(float() | complex() as value):
             return value == 0
-        case ast.Call(_, [like]):
+        case ast.Call(_, [like]) if module_call(dot) in ZEROS:
             return key_of(like) == key_of(part)
     return False
