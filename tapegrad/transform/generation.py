@@ -79,7 +79,16 @@ def generate(
     given = (*store.namespace({}), *program.statics)
     fresh = {t for t, v in program.statics.items() if hasattr(v, "_tapegrad_transform")}
     pure = {t for t, v in program.statics.items() if _is_pure(v)}
-    verify(text, given, program.unwritten, program.primals, fresh, program.segments, pure)
+    verify(
+        text,
+        given,
+        program.unwritten,
+        program.primals,
+        fresh,
+        program.segments,
+        pure,
+        program.purposes,
+    )
     derivative.finish(program, entries[0])
     versions = versions_of(program, entries, condition)
     text = _text(versions.verified)

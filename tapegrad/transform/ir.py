@@ -26,7 +26,16 @@ class Role(enum.Enum):
     """What a name of generated code is to a value of the user's function."""
 
     COTANGENT = "its cotangent"
+    SEED = "its cotangent, which the caller gives"
+    PART = "a part of its cotangent, which a call returns"
+    RETURNED = "several derivatives that one call returns, where it is computed"
     TANGENT = "its tangent"
+    SLOPE = "the derivative of the next value of a recurrence with respect to it"
+    REST = "its tangent without the part that comes from the last value of a recurrence"
+
+
+DERIVATIVES = frozenset([Role.COTANGENT, Role.TANGENT, Role.REST])
+"""The roles of names that code for derivatives computes, each of a value that it has once."""
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,9 @@ from tapegrad.transform.equivalence.derivatives import check
 from tapegrad.transform.equivalence.meanings import defined
 from tapegrad.transform.errors import InternalError
 from tapegrad.transform.generated import parsed_functions
+from tapegrad.transform.ir import Role, Value
 from tapegrad.transform.verifier import verify
+from tapegrad.transform.verifier.purpose import Half
 
 SECONDS = 2.0
 HEADER = "import math, numpy as np, tapegrad as tg\n@tg.njit\n"
@@ -328,8 +330,9 @@ class Subject:
     mode: str
     claimed: list  # what is to be known to compare it with the source, if that can be done
 
-    def verify(self, text):
-        verify(text, *self.known)
+    def verify(self, text, purposes=None):
+        *known, right = self.known
+        verify(text, *known, right if purposes is None else purposes)
 
     def differs(self, text):
         """Whether it is found to be no derivative of the source."""
@@ -575,6 +578,33 @@ def mutants(tree, draw, count, tangents=False):
         block[:] = before
 
 
+def other_purposes(subject, text, draw, count):
+    """Yield what was changed of what functions and names are said to be for, and the purposes."""
+    *known, purposes = subject.known
+    functions = [n for n in purposes if f"def {n}(" in "".join([text, *known[1]])]
+    for _ in range(count):
+        function = draw.choice(functions)
+        purpose, changed = purposes[function], dict(purposes)
+        how = draw.choice(["half", "none", "less", "value", "role"])
+        name = draw.choice([*purpose.names] or [""])
+        if how == "half":
+            halves = [half for half in (None, *Half) if half is not purpose.half]
+            changed[function] = dataclasses.replace(purpose, half=draw.choice(halves))
+        elif how == "none" or not name:
+            del changed[function]
+        else:
+            names, value = dict(purpose.names), purpose.names[name]
+            values = [other.of for other in names.values()]
+            if how == "less":
+                del names[name]
+            elif how == "value":
+                names[name] = Value(value.role, draw.choice(values))
+            else:
+                names[name] = Value(draw.choice([*Role]), value.of)
+            changed[function] = dataclasses.replace(purpose, names=names)
+        yield f"{how} of {function} {name}", changed
+
+
 @dataclasses.dataclass
 class Judgement:
     """What became of the mutants of some programs.
@@ -588,9 +618,17 @@ class Judgement:
     every
         One of so many that compute something else is compared with the source, which takes longer
         than all the rest. If it is 1, the others are compared as well.
+    purposes
+        With how many other purposes of functions and names each of those is verified that compute
+        something else and were refused.
+    tried, hidden
+        How many that are, and those that are accepted.
     """
 
     every: int = 1
+    purposes: int = 0
+    tried: int = 0
+    hidden: list = dataclasses.field(default_factory=list)
     counts: collections.Counter = dataclasses.field(default_factory=collections.Counter)
     missed: list = dataclasses.field(default_factory=list)
     programs: int = 0
@@ -616,6 +654,12 @@ class Judgement:
             self.counts[found, refused, is_compared and subject.differs(text)] += 1
             if not refused and found != "equal":
                 self.missed.append((subject.name, found, change))
+            if refused and found in WRONG:
+                for what, purposes in other_purposes(subject, text, draw, self.purposes):
+                    self.tried += 1
+                    with contextlib.suppress(InternalError):
+                        subject.verify(text, purposes)
+                        self.hidden.append((subject.name, found, change, what))
 
     def rate(self, *outcomes):
         """Return the part of the mutants with some outcomes that was refused, and their number."""

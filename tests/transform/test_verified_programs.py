@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 from check import Cases, called
+from purposes import purposes_of
 
 import tapegrad as tg
 from tapegrad.transform.errors import InternalError
@@ -570,9 +571,10 @@ SMALLER = (
 def test_seeds_and_what_is_chosen_are_not_lost(forward, reverse, line):
     """The result may be an argument itself, or one of two values."""
     primals = {"f_forward": Primal(forward, set(), set(), set())}
-    verify(reverse, ("np",), [forward], primals)
+    purposes = purposes_of(reverse, [forward], primals)
+    verify(reverse, ("np",), [forward], primals, purposes=purposes)
     with pytest.raises(InternalError, match="p_bar is not what follows"):
-        verify(reverse.replace(line, ""), ("np",), [forward], primals)
+        verify(reverse.replace(line, ""), ("np",), [forward], primals, purposes=purposes)
 
 
 @tg.njit

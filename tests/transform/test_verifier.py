@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from check import module
 from mutants import blocks_of
+from purposes import purposes_of
 from random_programs import program_of
 
 import tapegrad as tg
@@ -260,7 +261,7 @@ def is_undefined(tree, given, draw, walks=60):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_what_is_generated_is_accepted(name):
     for text, given in texts_of(name):
-        verify(text, given)
+        verify(text, given, purposes=purposes_of(text))
         assert not is_undefined(ast.parse(text), given, random.Random(0))
 
 
@@ -276,7 +277,9 @@ def test_random_programs_are_accepted(seed):
             inner = derivative.implementation((*kinds, *more))
         except tg.TransformError:
             continue
-        verify(text_of(inner), GIVEN | set(inner.py_func.__globals__))
+        text = text_of(inner)
+        given = GIVEN | set(inner.py_func.__globals__)
+        verify(text, given, purposes=purposes_of(text))
 
 
 # -- mutations -------------------------------------------------------------------------------------

@@ -25,6 +25,16 @@ def test_mutants_of_random_programs_are_refused():
     check(judgement, 30)
 
 
+@pytest.mark.parametrize("mode", ["reverse", "forward", "second"])
+def test_no_purpose_hides_what_is_wrong(mode):
+    """What the generator says of functions and names is checked, and not only believed."""
+    judgement, draw = Judgement(every=1000, purposes=8), random.Random(5)
+    for subject in fixed_subjects(mode=mode):
+        judgement.judge(subject, draw, 6)
+    assert judgement.tried > 50
+    assert not judgement.hidden
+
+
 @pytest.mark.parametrize("name", ["views and stores", "fused loop", "matrices"])
 def test_other_operators_on_cotangents_are_refused(name):
     (subject,) = fixed_subjects((name,))

@@ -10,12 +10,14 @@ import re
 import pytest
 from check import module
 from mutants import Judgement, fixed_subjects, random_subjects
+from purposes import purposes_of
 from test_verifier_mutants import check
 
 import tapegrad as tg
 from tapegrad.transform.errors import InternalError
 from tapegrad.transform.verifier import verify
 from tapegrad.transform.verifier.code import Primal
+from tapegrad.transform.verifier.purpose import Half, Purpose
 
 pytestmark = pytest.mark.texts
 
@@ -316,10 +318,20 @@ RULES = {
 BROKEN = [(rule, name) for rule, (_, broken) in RULES.items() for name in broken]
 
 
+GIVEN = ("np", "arrays", "g")
+
+
+def check_text(text, right):
+    """Verify a text as code for the tangents of the function that the right text is made from."""
+    primals = plain(right)
+    purposes = purposes_of(right, (), primals) | {"jvp": Purpose(Half.TANGENT)}
+    verify(text, GIVEN, (), primals, purposes=purposes)
+
+
 @pytest.mark.parametrize("rule", RULES)
 def test_what_is_right_is_accepted(rule):
     text = indented(RULES[rule][0])
-    verify(text, GIVEN, (), plain(text))
+    check_text(text, text)
 
 
 @pytest.mark.parametrize(("rule", "name"), BROKEN)
@@ -328,18 +340,14 @@ def test_what_breaks_a_rule_is_refused(rule, name):
     old, new, what = broken[name]
     assert old in text
     with pytest.raises(InternalError, match=what):
-        verify(indented(text.replace(old, new)), GIVEN, (), plain(indented(text)))
-
-
-GIVEN = ("np", "arrays", "g")
+        check_text(indented(text.replace(old, new)), indented(text))
 
 
 def test_the_function_has_to_be_there():
     text = indented(RULES["what is no operand"][0])
-    function = plain(text)
     for old, new in (("w = x * x", "w = x * y"), ("    z = w * y\n", "    z = w * x\n")):
         with pytest.raises(InternalError, match="lacks, or has late"):
-            verify(text.replace(old, new), GIVEN, (), function)
+            check_text(text.replace(old, new), text)
 
 
 def test_names_of_the_user_that_look_like_tangents():
@@ -355,6 +363,47 @@ def test_names_of_the_user_that_look_like_tangents():
     value, slope = tg.jvp(f, (0, 1))(2.0, 3.0, 1.0, 0.0)
     assert value == (12.0 + 3.0) * 12.0
     assert slope == 12.0 * 12.0 + 15.0 * 12.0
+
+
+LIKE_GENERATED = {
+    "slopes of recurrences": (
+        "def f(x, s_1_slope):\n"
+        "    s = 1.0\n"
+        "    for i in range(4):\n"
+        "        s = np.sin(s * x * s_1_slope)\n"
+        "    return s * s_1_slope\n"
+    ),
+    "derivatives that a call returns": (
+        "def f(x, cotangents_1):\n"
+        "    tangents_1 = x * cotangents_1\n"
+        "    a = np.array([[x, tangents_1], [tangents_1, 1.0]])\n"
+        "    w, v = np.linalg.eigh(a)\n"
+        "    return (w * w * w).sum() * cotangents_1 + tangents_1\n"
+    ),
+}
+
+
+@tg.njit
+def recursion(x, x_part_0):
+    if x <= 1.0:
+        return x * x_part_0
+    return recursion(x - 1.0, x_part_0) * x
+
+
+@pytest.mark.parametrize("name", ["parts of cotangents", *LIKE_GENERATED])
+def test_names_of_the_user_that_look_like_generated_ones(name):
+    f = recursion  # which is not found in a text
+    if name in LIKE_GENERATED:
+        f = module(f"import numpy as np\nimport tapegrad as tg\n@tg.njit\n{LIKE_GENERATED[name]}")
+    x, y, step = 1.7, 0.6, 1e-6
+    wanted = [
+        (f(x + step, y) - f(x - step, y)) / (2 * step),
+        (f(x, y + step) - f(x, y - step)) / (2 * step),
+    ]
+    found = tg.grad(f, (0, 1))(x, y)
+    tangents = [tg.jvp(f, (0, 1))(x, y, *dots)[1] for dots in ((1.0, 0.0), (0.0, 1.0))]
+    assert found == pytest.approx(wanted, rel=1e-7)
+    assert tangents == pytest.approx(wanted, rel=1e-7)
 
 
 def test_mutants_of_tangents_are_refused():

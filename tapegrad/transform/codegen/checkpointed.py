@@ -45,24 +45,25 @@ def write_checkpointed(
     saved = {n for k, n in enumerate(params) if k in instance.writes or not kept[k]}
     classes = {instance.arrays.of(n) for n in saved if is_array(kinds[n])}
     copied = [n for n in params if is_array(kinds[n]) and instance.arrays.of(n) in classes]
-    pullback, suffix, seeds = write_segment_pullback(program, instance, variant.active)
+    pullback, gen, seeds = write_segment_pullback(program, instance, variant.active)
     variant.shadowed = [n in seeds and is_array(kinds[n]) for n in instance.results()]
     variant.received = [False for _ in instance.results()]
     taken = {*kinds, *params}
     copies = {n: unused(f"{n}_kept", taken) for n in copied}
     returned = [n for n, made in zip(instance.results(), variant.shadowed, strict=True) if made]
     kept_types = {copies[n]: _reference(copy_kind(kinds[n])) for n in copied}
-    kept_types |= {n + suffix: _reference(kinds[n]) for n in returned}
+    kept_types |= {gen.derivative(n): _reference(kinds[n]) for n in returned}
     variant.uses_tape = bool(kept_types)
     variant.takes_shadows = False
-    forward = _forward(function, variant, copies, {n: n + suffix for n in returned}, kept_types)
+    cotangents = {n: gen.derivative(n) for n in returned}
+    forward = _forward(function, variant, copies, cotangents, kept_types)
     if kept_types:
         program.add(forward, instance.dispatcher)
     else:  # never called
         program.unwritten.append(ast.unparse(forward))
     inputs = [n for n, active in zip(params, variant.active, strict=True) if active]
-    shadows = [n + suffix for n in inputs if is_array(kinds[n])]
-    numbers = [n + suffix for n in inputs if not is_array(kinds[n])]
+    shadows = [gen.derivative(n) for n in inputs if is_array(kinds[n])]
+    numbers = [gen.derivative(n) for n in inputs if not is_array(kinds[n])]
     given = [
         seed_name(function, k) for k, n in enumerate(instance.results()) if not is_array(kinds[n])
     ]
@@ -71,7 +72,7 @@ def write_checkpointed(
     for n, reference in reversed(kept_types.items()):
         add_pop(builder, n, "array", reference)
     arguments = [copies.get(n, n) for n in params] + shadows
-    arguments += [n + suffix if n in returned else seed for n, seed in seeds.items()]
+    arguments += [gen.derivative(n) if n in returned else seed for n, seed in seeds.items()]
     made = call_of(pullback, *names(arguments))
     if numbers:
         builder.assign(returned_of(numbers), made)
@@ -80,6 +81,7 @@ def write_checkpointed(
     builder.result(returned_of([*numbers, *tape[1:]]))
     parameters = [*params, *shadows, *given, *tape]
     program.add(builder.function(variant.reverse_name, parameters), instance.dispatcher)
+    program.note_halves(variant, gen.values)
     program.segments[variant.reverse_name] = function.name, pullback
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from tapegrad.transform.codegen.forward import Forward
 from tapegrad.transform.errors import SingleDirectionError
 from tapegrad.transform.generated import Generated
-from tapegrad.transform.ir import names_in, take
+from tapegrad.transform.ir import Role, names_in, take
 from tapegrad.transform.nodes import integer
 from tapegrad.transform.syntax import callee_of, name_of, subtree, text_of
 
@@ -98,13 +98,17 @@ def _all_names(tree: ast.FunctionDef) -> set[str]:
 def _tangents(tree: ast.FunctionDef, mode: Forward, count: int) -> Names:
     """Return the names of tangents, and of parts of them, in a function of forward mode.
 
-    All names of derivatives are tangents there.
+    All names of derivatives are tangents there. The slopes of recurrences are those of all
+    directions.
     """
     every = _all_names(tree)
     taken = every.union(mode.types)
     found = {}
     for name in sorted(every & mode.values.keys() - mode.types.keys()):
-        suffix = name.removeprefix(mode.values[name].of)
+        value = mode.values[name]
+        if value.role is Role.SLOPE:
+            continue
+        suffix = name.removeprefix(value.of) if name.startswith(value.of) else ""
         found[name] = _directions(name, suffix, count, taken)
     return found
 

@@ -24,7 +24,6 @@ from tapegrad.transform.ir import (
     Role,
     Statement,
     Store,
-    Value,
     leaves_of,
     name,
     names_in,
@@ -271,7 +270,8 @@ class Forward(Mode):
         and rest do not depend on x_dot, so the dependency chain from one iteration to the next is
         one product and one sum.
         """
-        slopes, rests = {c.phi: c.phi + self.slope}, dict[str, str]()
+        slopes = {c.phi: self.note(c.phi + self.slope, Role.SLOPE, c.phi)}
+        rests: dict[str, str] = {}
         self.builder.assign(name(slopes[c.phi]), ast.Constant(1.0))
         for statement in loop.body:
             if not isinstance(statement, Let) or statement.target not in chain:
@@ -279,13 +279,12 @@ class Forward(Mode):
                 continue
             target = statement.target
             add_let(self.builder, statement)
-            slopes[target] = target + self.slope
+            slopes[target] = self.note(target + self.slope, Role.SLOPE, target)
             self.part(statement, slopes)
             others = [n for n in statement.rule.inputs() if n not in slopes and self.is_active(n)]
             known = {n: self.derivative(n) for n in others} | rests
             if any(n in known for n in statement.rule.inputs()):
-                rests[target] = target + self.rest
-                self.values[rests[target]] = Value(Role.TANGENT, target)
+                rests[target] = self.note(target + self.rest, Role.REST, target)
                 self.part(statement, known | rests)
         assert isinstance(c.next, ast.Name)
         found = binary(name(slopes[c.next.id]), "*", name(self.derivative(c.phi)))

@@ -17,7 +17,7 @@ from tapegrad.transform.codegen.analysis import (
 )
 from tapegrad.transform.codegen.writes import Writes
 from tapegrad.transform.errors import TransformError
-from tapegrad.transform.ir import FunctionIR, Let, Role, Value, walk
+from tapegrad.transform.ir import FunctionIR, Let, Role, Value, unused, walk
 from tapegrad.transform.protocols import Program
 from tapegrad.transform.rules.base import Elementary
 
@@ -56,7 +56,8 @@ class Mode:
         self.types = dict(function.types)
         self.suffix = unused_suffix(suffix, self.types)
         self.role = role
-        self.values: dict[str, Value] = {}  # what the names of derivatives stand for
+        self.values: dict[str, Value] = {}  # what names stand for
+        self._calls = 0  # of those that return several derivatives
         self.arrays = arrays
         self.activity = Activity(function, arrays, inputs, outputs)
         check_known(function, self.activity)
@@ -86,9 +87,19 @@ class Mode:
 
     def derivative(self, identifier: str) -> str:
         """Return the name of the cotangent or tangent of a value."""
-        found = identifier + self.suffix
-        self.values[found] = Value(self.role, identifier)
-        return found
+        return self.note(identifier + self.suffix, self.role, identifier)
+
+    def returned(self, let: Let) -> str:
+        """Return a new name for several derivatives that a call returns together."""
+        self._calls += 1
+        stem = "cotangents" if self.role is Role.COTANGENT else "tangents"
+        found = unused(f"{stem}_{self._calls}", self.types)
+        return self.note(found, Role.RETURNED, let.target)
+
+    def note(self, identifier: str, role: Role, of: str) -> str:
+        """Note what a name stands for; return the name."""
+        self.values[identifier] = Value(role, of)
+        return identifier
 
     def is_settled(self, identifier: str) -> bool:
         """Whether functions that are constant at infinity are applied to what follows from it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+from collections.abc import Mapping
 from typing import Any
 
 from numba.core import types
@@ -28,7 +29,7 @@ from tapegrad.transform.frontend.normalize import normalize
 from tapegrad.transform.frontend.pruning import prune
 from tapegrad.transform.frontend.source import Source
 from tapegrad.transform.generated import Generated
-from tapegrad.transform.ir import FunctionIR, Let, Loop, name, take, walk
+from tapegrad.transform.ir import FunctionIR, Let, Loop, Value, name, take, walk
 from tapegrad.transform.kinds import holds_instance, is_array, is_real
 from tapegrad.transform.lowering.assumptions import assumptions
 from tapegrad.transform.lowering.fusion import fuse
@@ -40,6 +41,7 @@ from tapegrad.transform.rules.calls import Call
 from tapegrad.transform.syntax import identifier
 from tapegrad.transform.verifier.code import Primal
 from tapegrad.transform.verifier.directions import verify_directions
+from tapegrad.transform.verifier.purpose import Half, Purpose
 
 
 class Program:
@@ -54,6 +56,7 @@ class Program:
         self.unwritten: list[str] = []
         self.primals: dict[str, Primal] = {}
         self.modes: dict[str, tuple[Mode, Any]] = {}  # see `note_mode`
+        self.purposes: dict[str, Purpose] = {}  # what functions and their names are for
         # the function, and its pullback, of the reverse functions of segments
         self.segments: dict[str, tuple[str, str]] = {}
         self.rounded: list[str] = []  # what is to be said of values that are rounded
@@ -72,6 +75,12 @@ class Program:
         text = print_function(function, identifier)
         flat = {name for name in arrays | numbers if not is_real(function.types[name])}
         self.primals[identifier] = Primal(text, arrays, numbers, flat)
+
+    def note_halves(self, variant: Variant, names: Mapping[str, Value]) -> None:
+        """Keep that two functions are halves of one, and what their names stand for."""
+        forward, reverse = variant.forward_name, variant.reverse_name
+        self.purposes[forward] = Purpose(Half.FORWARD, variant.stem, reverse, names)
+        self.purposes[reverse] = Purpose(Half.REVERSE, variant.stem, forward, names)
 
     def note_mode(self, identifier: str, mode: Mode, unit: Any) -> None:
         """Keep what is known of a generated function; a unit is forward and reverse code."""
@@ -304,7 +313,10 @@ class Program:
     def derived(self, base: Any, kind: str, positions: tuple[int, ...]) -> str:
         """Return the name of a derivative of a derivative."""
         made = getattr(base, kind)(positions)
-        return self.static(kind, made, (kind, self.origin_of(base), positions))
+        found = self.static(kind, made, (kind, self.origin_of(base), positions))
+        if kind == "jvp":
+            self.purposes[found] = Purpose(Half.TANGENT)
+        return found
 
     def origin_of(self, value: Any) -> Any:
         """Return how to find an object of the module in another process, None if unknown."""

@@ -14,11 +14,12 @@ from tapegrad.transform.codegen.instance import Instance, held_arrays, overlap_c
 from tapegrad.transform.codegen.reverse import Reverse
 from tapegrad.transform.codegen.reverse_state import ReverseState
 from tapegrad.transform.codegen.split import seed_name
-from tapegrad.transform.ir import FunctionIR, Structure, leaf_names, name
+from tapegrad.transform.ir import FunctionIR, Role, Structure, leaf_names, name
 from tapegrad.transform.kinds import is_array, is_real, shape_checks, zero_of
 from tapegrad.transform.lowering.partners import without_partners
 from tapegrad.transform.nodes import call_of, expression_of, returned_of, tuple_of
 from tapegrad.transform.protocols import Returns
+from tapegrad.transform.verifier.purpose import Purpose
 
 
 def write_pullback(
@@ -97,7 +98,7 @@ def write_pullback(
 
 def write_segment_pullback(
     program: Any, instance: Instance, active: tuple[bool, ...]
-) -> tuple[str, str, dict[str, str]]:
+) -> tuple[str, ReverseState, dict[str, str]]:
     """Write the function from the arguments of a segment and some cotangents to those of numbers.
 
     It takes the cotangents of the arrays among the arguments, which it changes, and those of the
@@ -106,8 +107,8 @@ def write_segment_pullback(
     Returns
     -------
     tuple
-        The name of the function, what the names of cotangents end with, and the names of the
-        cotangents of the results that carry derivatives.
+        The name of the function, what is known of its names, and the names of the cotangents of
+        the results that carry derivatives.
     """
     function, kinds = instance.function, instance.function.types
     inputs = [leaf for leaf, is_active in zip(instance.leaves(), active, strict=True) if is_active]
@@ -125,7 +126,7 @@ def write_segment_pullback(
     numbers = [gen.bar(leaf) for leaf in inputs if leaf not in given]
     parameters = [*function.params, *shadows, *seeds.values()]
     made.write(entry, parameters, [], returned_of(numbers))
-    return entry, gen.suffix, seeds
+    return entry, gen, seeds
 
 
 class Combined:
@@ -163,6 +164,8 @@ class Combined:
             split=False,
             is_seeded=is_seeded,
         )
+        for position, result in enumerate(instance.results() if is_seeded else ()):
+            self.gen.note(seed_name(function, position), Role.SEED, result)
 
     def write(
         self, entry: str, parameters: list[str], starts: list[ast.stmt], found: ast.expr
@@ -197,6 +200,7 @@ class Combined:
         if uses_tape:
             builder.do(call_of("runtime.give_tape", name("tape")))
         program.note_primal(entry, function)
+        program.purposes[entry] = Purpose(names=gen.values)
         program.note_mode(entry, gen, entry)
         builder.result(found)
         program.add(builder.function(entry, parameters), self.instance.dispatcher)

@@ -11,10 +11,11 @@ from tapegrad.transform.builder import Builder, result_of
 from tapegrad.transform.codegen.analysis import unused_suffix
 from tapegrad.transform.codegen.forward import Forward
 from tapegrad.transform.codegen.instance import Instance, overlap_checks, paths
-from tapegrad.transform.ir import Structure, leaf_names, name
+from tapegrad.transform.ir import Role, Structure, Value, leaf_names, name
 from tapegrad.transform.kinds import is_array, is_real, shape_checks
 from tapegrad.transform.lowering.partners import without_partners
 from tapegrad.transform.nodes import call_of, expression_of, item, names, tuple_of
+from tapegrad.transform.verifier.purpose import Half, Purpose
 
 # Copies of the tangent of an array that is written to, by its layout. Views of an array and of its
 # tangent are the same expressions, which copy for some layouts.
@@ -41,6 +42,7 @@ def write_tangent(
     dots = [gen.tangent(name(result)) for result in results]
     builder.result(tuple_of([result_of(function), tuple_of(dots)]))
     program.note_primal(identifier, function)
+    program.purposes[identifier] = Purpose(Half.TANGENT, function.name, names=gen.values)
     program.note_mode(identifier, gen, identifier)
     program.add(builder.function(identifier, parameters), instance.dispatcher)
 
@@ -74,6 +76,10 @@ def write_pushforward(program: Any, instance: Instance, params: list[int]) -> st
     entry = program.fresh(f"{function.name}_pushforward")
     suffix = unused_suffix("_dot", function.types)
     tangents = [f"{function.params[k]}{suffix}" for k in params]
+    values = {
+        t: Value(Role.TANGENT, function.params[k]) for t, k in zip(tangents, params, strict=True)
+    }
+    program.purposes[entry] = Purpose(names=values)
     builder = Builder()
     builder.lines(overlap_checks(instance))
     leaves = instance.leaves()

@@ -38,11 +38,13 @@ from tapegrad.transform.ir import (
     If,
     Let,
     Loop,
+    Role,
     Statement,
     Store,
     defined,
     name,
     raises,
+    unused,
     walk,
 )
 from tapegrad.transform.kinds import is_array, is_real, may_share
@@ -363,7 +365,8 @@ class Reverse:
         the next is a single product.
         """
         state = self.state
-        bar, slope = state.bar(c.phi), f"{c.phi}_slope"
+        bar = state.bar(c.phi)
+        slope = state.note(unused(f"{c.phi}_slope", state.types), Role.SLOPE, c.phi)
         assert isinstance(c.next, ast.Name)
         target = c.next.id
 

@@ -137,7 +137,6 @@ class ReverseState(Mode):
         self.handed: dict[int, list[str]] = {}  # what callees hand over, by the ids of calls
         self.kept_elements: dict[str, str] = {}  # names of elements on the tape, and their arrays
         self.added: set[str] = set()  # copies and extents, which the function itself does not have
-        self.count = 0
         self.region = Region(self.top)
 
     def is_marked(self, operand: str, is_polynomial: bool = False) -> bool:
@@ -189,14 +188,14 @@ class ReverseState(Mode):
                 self.scopes.makers[identifier] = let
         return self.handed[id(let)]
 
-    def number(self) -> int:
-        """Return a number that is new at each call."""
-        self.count += 1
-        return self.count
-
     def bar(self, identifier: str) -> str:
         """Return the cotangent of a number."""
         return self.renamed.get(identifier) or self.derivative(identifier)
+
+    def part(self, identifier: str, number: int) -> str:
+        """Return the name of a part of the cotangent of a number, which a call returns."""
+        found = unused(f"{identifier}_part_{number}", self.types)
+        return self.note(found, Role.PART, identifier)
 
     def zero(self, identifier: str) -> ast.expr:
         """Return a zero cotangent of a number."""

@@ -12,7 +12,7 @@ from tapegrad.transform.codegen.keeping import is_short
 from tapegrad.transform.codegen.reverse import Reverse
 from tapegrad.transform.codegen.reverse_state import ReverseState
 from tapegrad.transform.errors import TransformError
-from tapegrad.transform.ir import FunctionIR, Let, name, names_in, walk
+from tapegrad.transform.ir import FunctionIR, Let, Role, name, names_in, walk
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.nodes import names, returned_of, tuple_of
 from tapegrad.transform.printer import show
@@ -131,7 +131,8 @@ def write_split(
     value = result_of(function)
     builder.result(tuple_of([value, *others]) if others else value)
     program.note_primal(variant.forward_name, function)
-    gen.types.update((seed, function.types[result]) for result, seed in seeds)
+    gen.types.update((gen.note(seed, Role.SEED, n), function.types[n]) for n, seed in seeds)
+    program.note_halves(variant, gen.values)
     for identifier in (variant.forward_name, variant.reverse_name):
         program.note_mode(identifier, gen, variant)
     forward = builder.function(variant.forward_name, parameters)

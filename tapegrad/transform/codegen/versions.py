@@ -9,7 +9,7 @@ from tapegrad.transform.codegen.in_parallel import message_of, parallel_versions
 from tapegrad.transform.codegen.program import Program
 from tapegrad.transform.codegen.reverse_state import ReverseState
 from tapegrad.transform.generated import Facts, Generated, parsed_function
-from tapegrad.transform.ir import Loop, walk
+from tapegrad.transform.ir import DERIVATIVES, Loop, walk
 from tapegrad.transform.lowering.extents import Extents
 from tapegrad.transform.optimize.module import Module
 from tapegrad.transform.optimize.passes import optimize
@@ -94,8 +94,9 @@ def _with_facts(program: Program, function: Generated) -> Generated:
     found = replace(function)
     if found.name in program.modes:
         mode, found.unit = program.modes[found.name]
+        derivatives = {n: value for n, value in mode.values.items() if value.role in DERIVATIVES}
         found.facts = Facts(
-            mode.types, mode.values, Extents(replace(mode.function, types=mode.types))
+            mode.types, derivatives, Extents(replace(mode.function, types=mode.types))
         )
         if isinstance(mode, ReverseState):
             found.fused, found.is_half = mode.fused, True

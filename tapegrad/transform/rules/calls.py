@@ -245,8 +245,7 @@ class Call(AnyCall):
             if is_real(kind) and not is_array(kind):
                 bar = name(gen.bar(result)) if result in gen.has else gen.zero(result)
                 arguments.append(bar)
-        targets = [f"{n}_part" for n in scalars]
-        targets = [f"{n}_{k}" for k, n in enumerate(targets)]
+        targets = [gen.part(n, k) for k, n in enumerate(scalars)]
         if variant.uses_tape:
             gen.uses_tape = True
             arguments += names(["tape", "top"])

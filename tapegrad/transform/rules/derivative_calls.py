@@ -75,6 +75,6 @@ class TransformCall(AnyCall):
             return
         vjp = gen.program.derived(self.callee, "vjp", positions)
         arguments = [*self.read_arguments(gen), self.cotangent(gen, let)]
-        found = name(f"cotangents_{gen.number()}")
+        found = name(gen.returned(let))
         gen.builder.assign(found, call_of(vjp, *arguments))
         self.add_cotangents(gen, found, positions)

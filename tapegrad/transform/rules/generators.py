@@ -47,6 +47,9 @@ class Generator(Protocol):
     def is_active(self, identifier: str) -> bool:
         """Whether a name carries derivatives."""
 
+    def returned(self, let: Let) -> str:
+        """Return a new name for several derivatives that a call returns together."""
+
     def is_settled(self, identifier: str) -> bool:
         """Whether functions that are constant at infinity are applied to what follows from it."""
 
@@ -120,6 +123,9 @@ class ReverseCode(Generator, Protocol):
     def bar(self, identifier: str) -> str:
         """Return the cotangent of a number."""
 
+    def part(self, identifier: str, number: int) -> str:
+        """Return the name of a part of the cotangent of a number, which a call returns."""
+
     def shadow(self, identifier: str) -> ast.expr:
         """Return the shadow of an array; zeros if it has none."""
 
@@ -128,9 +134,6 @@ class ReverseCode(Generator, Protocol):
 
     def line(self, expr: ast.expr) -> None:
         """Write an expression statement."""
-
-    def number(self) -> int:
-        """Return a number that is new at each call."""
 
     def add(
         self, target: str, g: ast.expr, factor: ast.expr, reads: ast.expr | None = None

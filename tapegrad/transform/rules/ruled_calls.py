@@ -91,7 +91,7 @@ class Ruled(Call):
             is_known = is_real(kind) and node.id in gen.has
             return name(gen.bar(node.id)) if is_known else gen.zero(node.id)
 
-        found = name(f"cotangents_{gen.number()}")
+        found = name(gen.returned(let))
         arguments.append(cotangent(expression_of(let.target)))
         gen.builder.assign(found, call_of(self.vjp, *arguments))
         self.add_cotangents(gen, found, range(len(self.values)))

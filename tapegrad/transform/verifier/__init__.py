@@ -3,6 +3,8 @@
 It reads the text of a generated module. Every pass is a separate module, which visits the
 functions in the order in which they run:
 
+`purposes`
+    What functions and names are said to be for is possible, and is said of all (`purpose`).
 `definedness`
     Every name that is read is defined on every path to it.
 `values`

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from tapegrad.transform.ir import Role
 from tapegrad.transform.syntax import array_of, is_zero
 from tapegrad.transform.trees import is_code
 from tapegrad.transform.verifier.calls import Calls, is_tape
@@ -33,7 +34,6 @@ from tapegrad.transform.verifier.events import Event, Handle, Memory, Number, Va
 from tapegrad.transform.verifier.frames import Choices, go_ways
 from tapegrad.transform.verifier.linear import ZERO, Map, product, total
 from tapegrad.transform.verifier.memory import added_to
-from tapegrad.transform.verifier.names import is_seed
 from tapegrad.transform.verifier.reading import Reading
 from tapegrad.transform.verifier.sources import Helper
 from tapegrad.transform.verifier.static import Static
@@ -63,7 +63,7 @@ class Adjoint(Walk):
                     continue
                 if param not in self.bars:
                     names[param] = Handle(Memory()) if param in self.arrays else Number(param)
-                elif is_seed(param):
+                elif self.cotangents.has_role(param, Role.SEED):
                     self.reading.numbers[param] = self.maps.of("seed", param)
         for name in self.facts.outside:
             names[name] = Handle(Memory())
@@ -89,7 +89,7 @@ class Adjoint(Walk):
         first, last = self.checked.codes[0].parameters, self.checked.codes[-1].parameters
         handed = set(last).difference(first)
         numbers = [n for n in results if n not in self.bars | self.arrays | handed | set(TAPE)]
-        seeds = [p for p in self.checked.codes[-1].parameters if is_seed(p)]
+        seeds = [p for p in last if self.cotangents.has_role(p, Role.SEED)]
         # otherwise some are integers
         if len(seeds) == len(numbers) and not is_combined:
             self.reading.are_seeded = True
@@ -296,8 +296,9 @@ class Adjoint(Walk):
         assert isinstance(target, ast.Name)
         name = target.id
         if isinstance(node.op, ast.Mult):
-            slope = name.removesuffix(self.suffix) + "_slope"
-            if name_of(value) != slope:
+            slope = name_of(value)
+            stem = self.cotangents.values.get(name)
+            if slope not in self.reading.slopes or self.reading.slopes[slope] != stem:
                 raise self.wrong("a product that is no slope", node)
             one, two = self.reading.number(slope, node), self.reading.number(name, node)
             assert not isinstance(one, Helper)
@@ -316,7 +317,7 @@ class Adjoint(Walk):
     def has_cotangent(self, value: Value | None) -> bool:
         """Whether any name of a value has a cotangent."""
         names = self.frame.names.items()
-        return any(found is value and name + self.suffix in self.bars for name, found in names)
+        return any(found is value and self.cotangents.of(name) for name, found in names)
 
     def added(self, node: ast.Expr, call: ast.Call) -> None:
         """Process a call that adds to the cotangent of an array."""

@@ -6,18 +6,12 @@ import ast
 from collections.abc import Hashable
 from typing import Any
 
+from tapegrad.transform.ir import Role
 from tapegrad.transform.verifier.code import is_in, names_in, names_of
 from tapegrad.transform.verifier.cotangents import TAPE
 from tapegrad.transform.verifier.events import Event, Handle, Memory, Operand, Value
 from tapegrad.transform.verifier.frames import Frame
 from tapegrad.transform.verifier.linear import ZERO
-from tapegrad.transform.verifier.names import (
-    ending_of,
-    forward_of,
-    is_seed,
-    whole_of,
-    whole_value_of,
-)
 from tapegrad.transform.verifier.numbering import Needs
 from tapegrad.transform.verifier.reading import Reading
 from tapegrad.transform.verifier.sources import Helper
@@ -46,7 +40,7 @@ class Calls:
 
     def __init__(self, walk: Walk, reading: Reading) -> None:
         self.walk, self.reading = walk, reading
-        self.checked, self.bars, self.suffix = walk.checked, walk.bars, walk.suffix
+        self.checked, self.bars, self.bar_of = walk.checked, walk.bars, walk.cotangents.of
         self.wrong = walk.wrong
         self.reversed: set[int] = set()
         self.frames_of: dict[int, Frame] = {}
@@ -102,6 +96,7 @@ class Calls:
 
     def reverse_call(self, node: ast.stmt, call: ast.Call, function: str) -> None:
         summary = self.checked.summaries[function]
+        purpose = self.walk.code.purpose_of(function)
         given = [a for a in call.args if not is_tape(a)]
         primal: list[ast.expr] = []
         shadows: list[tuple[ast.expr, bool]] = []  # with whether it is read or cleared
@@ -111,21 +106,20 @@ class Calls:
         for position, (param, argument) in enumerate(zip(summary.params, given, strict=False)):
             if position in needs.handed:
                 continue
-            if is_seed(param):
+            if purpose.has_role(param, Role.SEED):
                 seeds.append(argument)
             elif param not in summary.given and (
-                is_in(argument, self.bars)
-                or param.endswith(self.suffix)
-                or ending_of(param, "_bar")
+                is_in(argument, self.bars) or purpose.has_role(param, Role.COTANGENT)
             ):
                 shadows.append((argument, position in summary.reads))
-                if param.removesuffix(self.suffix) not in summary.params:
+                is_of_result = not purpose.has_role(param, Role.COTANGENT)
+                if is_of_result or purpose.names[param].of not in summary.params:
                     made.append(argument)
             else:
                 primal.append(argument)
         made_names = names_of(node.targets[0]) if isinstance(node, ast.Assign) else []
         targets = [n for n in made_names if n not in TAPE]
-        parts_of = list(map(whole_value_of, targets))
+        parts_of = list(map(self.walk.cotangents.part_of, targets))
         stems = [self.reading.stem(n.id) for bar in [*seeds, *made] for n in names_in(bar)]
         seeded = [
             value for value in map(self.walk.frame.get, filter(None, stems)) if value is not None
@@ -146,8 +140,8 @@ class Calls:
         results = list(event.seeds)  # arrays of the result whose cotangents the callee keeps
         for value in results:
             for name, other in self.walk.frame.names.items():
-                if other is value and name + self.suffix in self.walk.frame.names:
-                    handles.append(self.walk.frame.names[name + self.suffix])
+                if other is value and self.bar_of(name) in self.walk.frame.names:
+                    handles.append(self.walk.frame.names[self.bar_of(name)])
                     arrays.append(value)
                     event.read.append(True)
                     break
@@ -195,8 +189,8 @@ class Calls:
         name.
         """
         names = self.walk.frame.names
-        heard = {id(value) for n, value in names.items() if n + self.suffix in names}
-        forward = forward_of(function)
+        heard = {id(value) for n, value in names.items() if self.bar_of(n) in names}
+        purpose = self.walk.code.purpose_of(function)
         open_calls = [
             event
             for event in reversed(self.walk.events)
@@ -214,7 +208,7 @@ class Calls:
         )
         if self.checked.calls.has_forward(function):
             for event in open_calls:
-                if event.function == forward and _agree(event.arguments, arguments):
+                if event.function == purpose.other and _agree(event.arguments, arguments):
                     return event
             return None
         plain = [
@@ -222,7 +216,7 @@ class Calls:
             for event in open_calls
             if not self.walk.cotangents.is_forward(event.function) and not event.joined
         ]
-        own = whole_of(function)
+        own = purpose.of
         named = [event for event in plain if event.function == own]
         for event in [*named, *plain]:
             if _is_given(event, own, arguments):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeGuard, TypeVar
 
@@ -12,6 +12,7 @@ from tapegrad.transform.errors import InternalError
 from tapegrad.transform.nodes import binary
 from tapegrad.transform.printer import is_parallel
 from tapegrad.transform.syntax import is_loop, leaves, paired, subtree
+from tapegrad.transform.verifier.purpose import UNKNOWN, Purpose
 
 _SIMPLE = (
     *(ast.Assign, ast.AugAssign, ast.Expr, ast.Return, ast.Raise, ast.Pass, ast.Break),
@@ -70,6 +71,8 @@ class Code:
         truth values, which have no derivative.
     pure
         Names of functions that return the same for the same arguments.
+    purposes
+        What functions are for, by their names.
     """
 
     name: str
@@ -82,6 +85,16 @@ class Code:
     numbers: set[str] = field(default_factory=set)
     flat: set[str] = field(default_factory=set)
     pure: frozenset[str] = frozenset()
+    purposes: Mapping[str, Purpose] = field(default_factory=dict)
+
+    @property
+    def purpose(self) -> Purpose:
+        """What it is for."""
+        return self.purpose_of(self.name)
+
+    def purpose_of(self, function: str) -> Purpose:
+        """Return what a function is for that it calls."""
+        return self.purposes.get(function, UNKNOWN)
 
     @functools.cached_property
     def statements(self) -> list[ast.stmt]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Container
 
+from tapegrad.transform.ir import Role
 from tapegrad.transform.syntax import array_of
 from tapegrad.transform.verifier.code import (
     POPS,
@@ -21,7 +21,6 @@ from tapegrad.transform.verifier.code import (
     targets,
     walk,
 )
-from tapegrad.transform.verifier.names import ending_of, is_forward, is_reverse, is_seed
 
 TAPE = ("tape", "top")
 
@@ -33,28 +32,23 @@ class Cotangents:
     ----------
     codes
         The functions.
-    functions
-        All functions of the module.
 
     Attributes
     ----------
     names
         The names.
-    suffix
-        The suffix of the names of cotangents.
-    is_known
-        Whether they can be distinguished from the user's names.
+    values
+        The values whose cotangents they are, of those that are cotangents.
+    slopes
+        The names of slopes of recurrences, and the values that these are followed by.
     """
 
-    def __init__(self, codes: list[Code], functions: Container[str]) -> None:
-        self.codes, self.functions = codes, functions
-        given = {n for code in codes for n in code.locals}
-        known = {n for code in codes for n in code.primal}
-        endings = {ending_of(n, "_bar") for n in given - known} - {""}
-        self.is_known = len(endings) <= 1
-        self.suffix = next(iter(endings), "_bar")
-        self.names = {n for n in given - known if n.endswith(self.suffix) or is_seed(n)}
-        self._known: dict[int, bool] = {}
+    def __init__(self, codes: list[Code]) -> None:
+        self.codes = codes
+        self.names = set(self._given(Role.COTANGENT, Role.SEED))
+        self._set_values(Role.COTANGENT)
+        self.slopes = self._given(Role.SLOPE)
+        self._parts = self._given(Role.PART)
         pairs = [self._sources(s) for code in codes for s in code.statements]
         todo = [pair for pair in pairs if pair is not None]
         count = -1
@@ -63,6 +57,40 @@ class Cotangents:
             for read, made in todo:
                 if read is None or not self.names.isdisjoint(read):
                     self.names.update(made)
+
+    def _given(self, *roles: Role) -> dict[str, str]:
+        """Return the names with some roles, and the values that they belong to."""
+        found: dict[str, str] = {}
+        for code in self.codes:
+            for name, value in code.purpose.names.items():
+                if value.role in roles and name in code.locals:
+                    if name in code.primal or found.setdefault(name, value.of) != value.of:
+                        raise code.wrong(f"{name} stands for several values", code.body[0])
+        return found
+
+    def _set_values(self, role: Role) -> None:
+        self.values = self._given(role)
+        self._of = {value: name for name, value in self.values.items()}
+        if len(self._of) < len(self.values):
+            code = self.codes[-1]
+            raise code.wrong("a value has several names for its derivative", code.body[0])
+        self._known: dict[int, bool] = {}
+
+    def of(self, name: str) -> str:
+        """Return the name of the cotangent of a value, "" if there is none."""
+        return self._of.get(name, "")
+
+    def value_of(self, name: str) -> str:
+        """Return the value whose cotangent a name is, or the name itself."""
+        return self.values.get(name, name)
+
+    def part_of(self, name: str) -> str:
+        """Return the value whose cotangent a name holds a part of, or the name itself."""
+        return self._parts.get(name, name)
+
+    def has_role(self, name: str, role: Role) -> bool:
+        """Whether a name has a role."""
+        return any(code.purpose.has_role(name, role) for code in self.codes)
 
     def _sources(self, statement: ast.stmt) -> tuple[set[str] | None, list[str]] | None:
         """Return the names read and assigned; None instead of reads if always cotangents."""
@@ -79,11 +107,11 @@ class Cotangents:
 
     def is_forward(self, function: str) -> bool:
         """Whether a function is the forward half of a user's function."""
-        return function in self.functions and is_forward(function)
+        return self.codes[-1].purpose_of(function).is_forward
 
     def is_reverse(self, function: str) -> bool:
         """Whether a function is the reverse half of a user's function."""
-        return function in self.functions and is_reverse(function)
+        return self.codes[-1].purpose_of(function).is_reverse
 
     def skips_zeros(self, node: ast.If) -> bool:
         """Whether a branch is taken unless some cotangents are 0, and then would do nothing.

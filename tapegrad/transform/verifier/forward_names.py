@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.transform.ir import Role
 from tapegrad.transform.syntax import leaves
 from tapegrad.transform.verifier.code import (
     POPS,
@@ -27,7 +28,6 @@ from tapegrad.transform.verifier.code import (
 )
 from tapegrad.transform.verifier.cotangents import Cotangents
 from tapegrad.transform.verifier.memory import LIKE_ONE, MAKERS, SHAPE, VIEWS, Memory
-from tapegrad.transform.verifier.names import ending_of, whole_tangent_of
 from tapegrad.transform.verifier.static import Static
 from tapegrad.transform.verifier.summary import Summary
 
@@ -39,12 +39,10 @@ class TangentNames(Cotangents):
     """The names that hold tangents or values computed from them: all but the primal names."""
 
     def __init__(self, code: Code) -> None:
+        self.codes = [code]
         self.names = code.locals - code.primal
-        endings = {ending_of(n, "_dot") for n in self.names} - {""}
-        self.suffix = next(iter(endings), "_dot")
-        self.is_known = len(endings) <= 1
-        self.parts = {n: whole for n in self.names if (whole := whole_tangent_of(n)) != n}
-        self._known: dict[int, bool] = {}
+        self.parts = self._given(Role.SLOPE, Role.REST)
+        self._set_values(Role.TANGENT)
 
     def is_forward(self, function: str) -> bool:
         return False
@@ -97,16 +95,14 @@ class _Arrays(Memory):
                 return is_like and any(map(self._is_array, given))
         return super()._is_array(node)
 
-    def propagate(self, code: Code, suffix: str) -> None:
+    def propagate(self, code: Code) -> None:
         """Find further arrays after some were found elsewhere."""
         before = -1
         while before != len(self.arrays):
             before = len(self.arrays)
-            for name in list(self.arrays):
-                if name.endswith(suffix):
-                    self.add_arrays([name.removesuffix(suffix)])
-                elif name + suffix in code.locals:
-                    self.add_arrays([name + suffix])
+            for dot, name in self.cotangents.values.items():
+                if dot in self.arrays or name in self.arrays:
+                    self.add_arrays([dot, name])
             for target, value in code.pairs:
                 if target not in self.arrays:
                     if self._is_array(value):
@@ -135,9 +131,7 @@ class TangentCode:
     def __init__(self, code: Code, summaries: dict[str, Summary]) -> None:
         self.code, self.codes, self.summaries = code, [code], summaries
         self.cotangents = TangentNames(code)
-        if not self.cotangents.is_known:
-            raise code.wrong("its tangents cannot be told from other names", code.body[0])
-        self.bars, self.suffix = self.cotangents.names, self.cotangents.suffix
+        self.bars = self.cotangents.names
         self.memory = _Arrays(self.codes, summaries, self.cotangents)
         self.reads = {n.id for s in code.statements for n in names_in(s)}.union(code.parameters)
         self.turnings: dict[int, object] = {}
@@ -146,7 +140,7 @@ class TangentCode:
         own = [p for p in code.parameters if p not in self.bars]
         self.own = own
         self.items = dict(filter(None, map(_item, code.statements)))
-        self.parts = [p.removesuffix(self.suffix) for p in code.parameters if p in self.bars]
+        self.parts = [self.cotangents.value_of(p) for p in code.parameters if p in self.bars]
         self.given: list[tuple[int, ...]] = []
         for part in self.parts:
             path: list[int] = []
@@ -210,7 +204,7 @@ def find_arrays(checked: dict[str, TangentCode]) -> None:
     while before != count:
         before = count
         for one in checked.values():
-            one.memory.propagate(one.code, one.suffix)
+            one.memory.propagate(one.code)
             for statement in one.code.statements:
                 match statement:
                     case ast.Assign([target, *_], ast.Call() as call) if called(call) in checked:
@@ -249,11 +243,10 @@ class Facts(Static):
 
     def __init__(self, checked: TangentCode, differentiated: set[str]) -> None:
         super().__init__(checked, differentiated)
-        suffix = checked.cotangents.suffix
         self.zeros = set(checked.parts).difference(checked.own)
         for name, value in checked.code.pairs:
             module = module_call(value)
-            stem = name.removesuffix(suffix)
+            stem = checked.cotangents.value_of(name)
             is_copy = module[1].partition("_jvp_")[0] in _COPIED
             if is_copy or (module == ("np", "zeros_like") and checked.is_part(stem)):
                 self.zeros.add(stem)

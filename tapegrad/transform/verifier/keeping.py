@@ -9,7 +9,6 @@ from tapegrad.transform.syntax import callee_of, key_of, leaves, text_of
 from tapegrad.transform.trees import is_code
 from tapegrad.transform.verifier import tape as of_tape
 from tapegrad.transform.verifier.code import POPS, PUSHES, called, module_call, name_of, names_in
-from tapegrad.transform.verifier.names import is_forward, is_reverse, reverse_of
 from tapegrad.transform.verifier.numbering import Numbering, Place, Turned
 from tapegrad.transform.verifier.reversed_calls import ReversedCalls
 from tapegrad.transform.verifier.tape import Array, Called, InRow, Kept, Numbers, Rows, Tape
@@ -260,10 +259,11 @@ class Keeping:
         function = called(call)
         if function not in self.numbers.summaries or given[-2:] != ["tape", "top"]:
             raise self.misused(node)
-        if is_forward(function):
+        purpose = self.calls.purpose_of(function)
+        if purpose.is_forward:
             if names[-2:] != ["tape", "top"] or self.tape.slots:
                 raise self.wrong("the tape of a call is dropped", node)
-            pair = reverse_of(function)
+            pair = purpose.other
             arguments = self.calls.primal_arguments(call)
             self.tape.items.append(Called(pair, arguments[: self.calls.common(pair)]))
             whole = self.numbers.new()
@@ -271,7 +271,7 @@ class Keeping:
             for place, name in enumerate(names[:-2]):
                 if name and name not in self.bars:
                     self.numbers.assigned(name, self.numbers.number("leaf", whole, place))
-        elif is_reverse(function):
+        elif purpose.is_reverse:
             if names[-1] != "top":
                 raise self.wrong("the tape of a call is dropped", node)
             item = self.tape.items.pop() if self.tape.items else None

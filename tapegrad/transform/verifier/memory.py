@@ -33,7 +33,6 @@ from tapegrad.transform.verifier.code import (
     nodes_of,
 )
 from tapegrad.transform.verifier.cotangents import Cotangents
-from tapegrad.transform.verifier.names import ending_of, is_forward, whole_of
 from tapegrad.transform.verifier.summary import Summary
 
 SHAPE = facts.SHAPE_ATTRIBUTES
@@ -107,11 +106,10 @@ class Memory:
         self, codes: list[Code], summaries: dict[str, Summary], cotangents: Cotangents
     ) -> None:
         self.summaries = summaries
-        self.bars = cotangents.names
+        self.cotangents, self.bars = cotangents, cotangents.names
         self.arrays: set[str] = {name for code in codes for name in code.arrays}
         self.numbers = {name for code in codes for name in code.numbers}
-        suffix = cotangents.suffix
-        self.numbers |= {bar for bar in self.bars if bar.removesuffix(suffix) in self.numbers}
+        self.numbers |= {bar for bar in self.bars if cotangents.value_of(bar) in self.numbers}
         self._parent: dict[str, str] = {}
         self._choosing: list[set[str]] = []
         self._made: dict[str, list[ast.expr]] = {}  # what is assigned to each name
@@ -181,7 +179,7 @@ class Memory:
         changed = True
         while changed:
             before = len(self.arrays)
-            self.add_arrays({n.removesuffix(ending_of(n, "_bar")) for n in self.arrays & self.bars})
+            self.add_arrays(set(map(self.cotangents.value_of, self.arrays & self.bars)))
             for target, value in pairs:
                 if target not in self.arrays:
                     if self._is_array(value):
@@ -367,9 +365,9 @@ def _known(function: str, count: int, summaries: dict[str, Summary]) -> list[Sum
     """
     if function in summaries:
         return [summaries[function]]
-    forward = {name: s for name, s in summaries.items() if is_forward(name) and not s.is_called}
-    named = [s for name, s in forward.items() if whole_of(name) == function]
-    return named or [s for s in forward.values() if s.results and len(s.results) == count]
+    forward = [s for s in summaries.values() if s.purpose.is_forward and not s.is_called]
+    named = [s for s in forward if s.purpose.of == function]
+    return named or [s for s in forward if s.results and len(s.results) == count]
 
 
 def _differ(summary: Summary, places: list[int]) -> bool:

@@ -110,11 +110,9 @@ class Numbering:
         self.code = code
         self.codes = [code] if forward is None else [forward, code]
         self.summaries = summaries
-        self.cotangents = Cotangents(self.codes, summaries)
-        self.bars, self.suffix = self.cotangents.names, self.cotangents.suffix
+        self.cotangents = Cotangents(self.codes)
+        self.bars = self.cotangents.names
         self.is_known = bool(self.bars)
-        if not self.cotangents.is_known:
-            raise code.wrong("its cotangents cannot be told from other names", code.body[0])
         self.memory = Memory(self.codes, summaries, self.cotangents)
         self.numbers: dict[Any, int] = {}
         # parts of complex numbers and tuples: the position, the number of parts, and the whole

@@ -12,7 +12,7 @@ from collections.abc import Hashable
 
 from tapegrad.transform.syntax import key_of, text_of
 from tapegrad.transform.verifier.code import Code, called, is_in, pairs_in
-from tapegrad.transform.verifier.names import is_forward, is_tangent
+from tapegrad.transform.verifier.purpose import Half
 
 
 def check_primal(code: Code, function: Code) -> None:
@@ -23,17 +23,17 @@ def check_primal(code: Code, function: Code) -> None:
     InternalError
         With the line of the function that has no match.
     """
-    missing = _Match(function).missing(code.body, function.body)
+    missing = _Match(code, function).missing(code.body, function.body)
     if missing is not None:
         text = text_of(missing).splitlines()[0]
         raise code.wrong(f"the forward code lacks, or has late: {text}", code.body[0])
 
 
 class _Match:
-    """Finds the statements of a function."""
+    """Finds the statements of a function in code that is made from it."""
 
-    def __init__(self, function: Code) -> None:
-        self.names = function.locals
+    def __init__(self, made: Code, function: Code) -> None:
+        self.made, self.names = made, function.locals
 
     def missing(self, code: list[ast.stmt], function: list[ast.stmt]) -> ast.stmt | None:
         """Return the first statement of a block that has no match."""
@@ -73,7 +73,7 @@ class _Match:
             case _ if key_of(statement) == key_of(wanted):
                 return True, None
             case ast.Assign() as one, ast.Assign() as other:
-                return _is_call(one, other) or self.is_among(one, other), None
+                return self.is_call(one, other) or self.is_among(one, other), None
         return False, None
 
     def is_among(self, statement: ast.Assign, wanted: ast.Assign) -> bool:
@@ -84,44 +84,38 @@ class _Match:
             return False
         return key_of(own) == key_of(pairs_in(wanted))
 
+    def is_call(self, statement: ast.Assign, wanted: ast.Assign) -> bool:
+        """Whether a statement calls the derivative code of the function that `wanted` calls.
+
+        This is its forward half, or the function that also computes tangents. Methods take the
+        instance as the first argument, and keyword arguments become positional.
+        """
+        target, call = statement.targets[0], statement.value
+        if not isinstance(call, ast.Call):
+            return False
+        half = self.made.purpose_of(called(call)).half
+        is_pair = isinstance(target, ast.Tuple) and len(target.elts) == 2
+        if half is not Half.FORWARD and not (half is Half.TANGENT and is_pair):
+            return False
+        first = target.elts[0] if isinstance(target, ast.Tuple) else target
+        if key_of(first) != key_of(wanted.targets[0]):
+            return False
+        given = list(map(key_of, call.args))
+        match wanted.value:
+            case ast.Attribute(instance):
+                return given[:1] == [key_of(instance)]
+            case ast.Call(func, arguments, keywords):
+                if isinstance(func, ast.Attribute) and given[:1] == [key_of(func.value)]:
+                    given = given[1:]
+                expected = list(map(key_of, arguments))
+                rest = given[len(expected) :]
+                are_named = all(key_of(k.value) in rest for k in keywords)
+                return given[: len(expected)] == expected and are_named
+        return False
+
 
 def _head(node: ast.If | ast.For | ast.While) -> Hashable:
     """Return what a loop is over, or the test of a branch or a loop."""
     if isinstance(node, ast.For):
         return key_of(node.target), key_of(node.iter)
     return key_of(node.test)
-
-
-def _is_call(statement: ast.Assign, wanted: ast.Assign) -> bool:
-    """Whether a statement calls the derivative code of the function that `wanted` calls.
-
-    This is its forward half, or the function that also computes tangents. Methods take the instance
-    as the first argument, and keyword arguments become positional.
-    """
-    target, call = statement.targets[0], statement.value
-    if not isinstance(call, ast.Call):
-        return False
-    if not is_forward(called(call)) and not is_pushed(target, call):
-        return False
-    first = target.elts[0] if isinstance(target, ast.Tuple) else target
-    if key_of(first) != key_of(wanted.targets[0]):
-        return False
-    given = list(map(key_of, call.args))
-    match wanted.value:
-        case ast.Attribute(instance):
-            return given[:1] == [key_of(instance)]
-        case ast.Call(func, arguments, keywords):
-            if isinstance(func, ast.Attribute) and given[:1] == [key_of(func.value)]:
-                given = given[1:]
-            expected = list(map(key_of, arguments))
-            rest = given[len(expected) :]
-            are_named = all(key_of(k.value) in rest for k in keywords)
-            return given[: len(expected)] == expected and are_named
-    return False
-
-
-def is_pushed(target: ast.expr, value: ast.expr) -> bool:
-    """Whether an assignment calls a function that returns a value and its tangent."""
-    name = called(value)
-    is_pair = isinstance(target, ast.Tuple) and len(target.elts) == 2
-    return is_pair and (is_tangent(name) or name.startswith("jvp"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 
-from tapegrad.transform.ir import name
+from tapegrad.transform.ir import Role, name
 from tapegrad.transform.nodes import item
 from tapegrad.transform.syntax import key_of, text_of
 from tapegrad.transform.trees import is_code
@@ -18,12 +18,12 @@ from tapegrad.transform.verifier.code import (
     Code,
     call_in,
     called,
+    is_in,
     module_call,
     name_of,
     results_of,
 )
 from tapegrad.transform.verifier.forward_names import TangentCode
-from tapegrad.transform.verifier.names import ending_of
 
 _COPIES = ("x.copy()", "x.T.copy().T", "x.copy()[..., ::1]")  # for each layout
 
@@ -53,8 +53,8 @@ def _check_arguments(code: Code, statement: ast.stmt, call: ast.Call, other: Tan
     written = other.summaries[other.code.name].writes
     dots = {}
     for dot in code.parameters[count:]:
-        ending = ending_of(dot, "_dot")
-        dots[dot.removesuffix(ending) if ending else ""] = dot
+        if code.purpose.has_role(dot, Role.TANGENT):
+            dots[code.purpose.names[dot].of] = dot
     for path, argument in zip(other.given, given, strict=True):
         wanted: ast.expr = name(dots.get(params[path[0]], ""))
         for k in path[1:]:
@@ -80,18 +80,16 @@ def _check_results(
     for part, tangent in zip(parts, found, strict=True):
         given = [dot for k, dot in enumerate(dots) if is_code(tangent, "row[k]", row=row, k=k)]
         if isinstance(tangent, ast.Constant):
-            is_right = not any(_is_tangent(dot, part, other.suffix) for dot in dots)
+            is_right = not any(_is_tangent(dot, part, other) for dot in dots)
         else:
-            is_right = any(
-                _is_tangent(dot, part, other.suffix) or _is_zero_of(dot, part) for dot in given
-            )
+            is_right = any(_is_tangent(dot, part, other) or _is_zero_of(dot, part) for dot in given)
         if not is_right:
             shown = text_of(part)
             raise code.wrong(f"the tangent of {shown} is not what it returns for it", rest[0])
 
 
-def _is_tangent(dot: ast.expr, part: ast.expr, suffix: str) -> bool:
-    return isinstance(part, ast.Name) and name_of(dot) == part.id + suffix
+def _is_tangent(dot: ast.expr, part: ast.expr, other: TangentCode) -> bool:
+    return isinstance(part, ast.Name) and is_in(dot, [other.cotangents.of(part.id)])
 
 
 def _is_zero_of(dot: ast.expr, part: ast.expr) -> bool:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 
+from tapegrad.transform.ir import Role
 from tapegrad.transform.syntax import text_of
 from tapegrad.transform.verifier.code import is_in
 from tapegrad.transform.verifier.events import Event, Expected, Value
 from tapegrad.transform.verifier.linear import ONE, ZERO, Map, product, total
-from tapegrad.transform.verifier.names import is_seed
 from tapegrad.transform.verifier.sources import Helper, Sources
 from tapegrad.transform.verifier.walk import Walk
 
@@ -29,15 +29,15 @@ class Reading(Sources):
         self.expected = Expected(self.maps)
         self.seeds: list[tuple[Value | str, Map]] = []
         self.are_seeded = False  # otherwise seeds belong to the names that they are first added to
-        self.slopes = {n for n in self.bars if n.endswith("_slope")}
-        self.scales = {n.removesuffix("_slope") + self.suffix for n in self.slopes}
+        self.slopes = self.cotangents.slopes
+        self.scales = set(map(self.cotangents.of, self.slopes.values()))
 
     def stem(self, name: str) -> str:
         """Return the name that a cotangent belongs to; "" for other values."""
         if name in self.slopes:
-            return name.removesuffix("_slope")
-        stem = name.removesuffix(self.suffix)
-        return stem if stem != name and stem in self.facts.primal else ""
+            return self.slopes[name]
+        stem = self.cotangents.values.get(name, "")
+        return stem if stem in self.facts.primal else ""
 
     def gain(self, node: ast.expr, target: str, statement: ast.stmt) -> Map:
         """Return what an expression adds to the cotangent of a name."""
@@ -58,7 +58,11 @@ class Reading(Sources):
         if len(found) == 1:
             name, value, is_part = found[0]
             stem = self.stem(name)
-            if is_seed(name) and sign > 0 and not isinstance(value, Helper):
+            if (
+                self.cotangents.has_role(name, Role.SEED)
+                and sign > 0
+                and not isinstance(value, Helper)
+            ):
                 if not self.are_seeded:
                     self.seeds.append((target, value))
                 return value

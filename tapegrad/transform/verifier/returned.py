@@ -10,7 +10,6 @@ import ast
 
 from tapegrad.transform.verifier.code import ZEROS, Code, called, module_call, names_of
 from tapegrad.transform.verifier.memory import differ
-from tapegrad.transform.verifier.names import ending_of
 from tapegrad.transform.verifier.summary import Summary
 
 
@@ -49,8 +48,8 @@ def check_returned(codes: list[Code], summaries: dict[str, Summary], fresh: set[
 def _made(code: Code) -> set[str]:
     """Return the names whose cotangents or tangents are new arrays of zeros."""
     return {
-        name.removesuffix(ending)
+        code.purpose.names[name].of
         for name, value in code.pairs
         if module_call(value) in ZEROS
-        if (ending := ending_of(name, "_bar") or ending_of(name, "_dot"))
+        if name in code.purpose.names
     }

@@ -8,7 +8,6 @@ from typing import Any
 
 from tapegrad.transform.verifier.code import call_in, called, names_in, names_of
 from tapegrad.transform.verifier.cotangents import TAPE
-from tapegrad.transform.verifier.names import forward_of, is_forward, is_reverse, reverse_of
 from tapegrad.transform.verifier.numbering import Needs, Numbering
 
 
@@ -25,8 +24,8 @@ class ReversedCalls:
 
     def __init__(self, numbers: Numbering, needs: dict[str, Needs]) -> None:
         self.numbers, self.needs = numbers, needs
-        self.bars, self.suffix, self.memory = numbers.bars, numbers.suffix, numbers.memory
-        self.wrong = numbers.wrong
+        self.bars, self.memory = numbers.bars, numbers.memory
+        self.wrong, self.purpose_of = numbers.wrong, numbers.code.purpose_of
         self.is_complete = True  # the needs of all functions that it calls are known
         self.noted: Any = None
         self.calls: dict[str, list[tuple[tuple[int, ...], dict[str, int]]]] = {}
@@ -65,7 +64,7 @@ class ReversedCalls:
         self.noted = None
         if call is None or not function:
             return
-        if function in self.numbers.summaries and is_reverse(function):
+        if self.purpose_of(function).is_reverse:
             self.check_call(function, call, node)
         elif function not in vars(builtins):
             self.noted = (function, call, self.primal_arguments(call))
@@ -76,7 +75,7 @@ class ReversedCalls:
             return
         function, call, arguments = self.noted
         self.noted = None
-        pair = reverse_of(function)
+        purpose = self.purpose_of(function)
         names = [n for a in call.args for n in self.memory.shared(a)]
         found = names_of(node.targets[0]) if isinstance(node, ast.Assign) else []
         results = [n if n in self.memory.arrays else "" for n in found]
@@ -88,8 +87,9 @@ class ReversedCalls:
             if name:
                 noted[f"result {place}"] = self.contents_of(name)
                 noted[f"class {place}"] = self.numbers.number("class", self.memory.of(name))
-        is_pair = is_forward(function) and function in self.numbers.summaries
-        self.calls.setdefault(pair if is_pair else "", []).append((arguments, noted))
+        self.calls.setdefault(purpose.other if purpose.is_forward else "", []).append(
+            (arguments, noted)
+        )
 
     def contents_of(self, name: str) -> int:
         return self.numbers.contents(self.memory.of(name))
@@ -147,16 +147,17 @@ class ReversedCalls:
 
     def has_forward(self, function: str) -> bool:
         """Whether the forward code calls the forward half of a reverse function."""
-        forward = self.numbers.summaries.get(forward_of(function))
+        forward = self.numbers.summaries.get(self.purpose_of(function).other)
         return forward is not None and forward.is_called
 
     def common(self, function: str) -> int:
         """Return the number of leading primal parameters that both halves share."""
+        purpose = self.purpose_of(function)
         two = self.numbers.summaries[function].params
-        one = self.numbers.summaries[forward_of(function)].params
+        one = self.numbers.summaries[purpose.other].params
         count = 0
         for first, second in zip(one, two, strict=False):
-            if first != second or first.endswith(self.suffix) or first in TAPE:
+            if first != second or first in purpose.names or first in TAPE:
                 break
             count += 1
         return count

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import ast
 
+from tapegrad.transform.ir import Role
 from tapegrad.transform.nodes import names, tuple_of
 from tapegrad.transform.syntax import key_of, leaves
 from tapegrad.transform.trees import is_code
@@ -39,7 +40,6 @@ from tapegrad.transform.verifier.code import (
     names_of,
 )
 from tapegrad.transform.verifier.cotangents import TAPE
-from tapegrad.transform.verifier.names import forward_of, is_seed
 from tapegrad.transform.verifier.numbering import Needs
 from tapegrad.transform.verifier.summary import Summary
 
@@ -74,7 +74,7 @@ def check_segment(
         With the function and the line.
     """
     reverse, own = codes[reverse_name], codes[function]
-    forward = codes[forward_of(reverse_name)]
+    forward = codes[reverse.purpose.other]
     if key_of(own.body) != key_of(primal.body) or own.parameters != primal.parameters:
         raise own.wrong("the segment is not what its pullback was made from", own.body[0])
     kept = _check_forward(forward, own, function)
@@ -149,18 +149,19 @@ def _check_reverse(
     own = [n for n in forward.parameters if n not in TAPE]
     arrays = [n for n in reversed(popped) if n not in kept]  # cotangents of results
     wanted: list[str] = []
+    seeds = {n for n in pullback.purpose.names if pullback.purpose.has_role(n, Role.SEED)}
     for param in pullback.parameters:
         if param in own:
             wanted.append(copies.get(param, param))
-        elif is_seed(param) and param not in reverse.parameters:
+        elif param in seeds and param not in reverse.parameters:
             wanted.append(arrays.pop(0) if arrays else "")
         else:
             wanted.append(param)
     if called(value) != name or given != wanted or arrays:
         raise reverse.wrong("not the call of the pullback of the segment", call)
-    bars = [n for n in pullback.parameters if n not in own and not is_seed(n)]
-    seeds = [n for n in reverse.parameters if is_seed(n)]
-    if reverse.parameters != [*own, *bars, *seeds, *(TAPE if pops else ())]:
+    bars = [n for n in pullback.parameters if n not in own and n not in seeds]
+    numbers = [n for n in reverse.parameters if n in seeds]
+    if reverse.parameters != [*own, *bars, *numbers, *(TAPE if pops else ())]:
         raise reverse.wrong("not the parameters of the reverse half of a segment", call)
     numbers = list(map(name_of, leaves(call.targets[0]))) if isinstance(call, ast.Assign) else []
     if not _returns(end, names([*numbers, *TAPE[1:]] if pops else numbers)):

@@ -36,7 +36,7 @@ class Sources:
 
     def __init__(self, walk: Walk) -> None:
         self.walk = walk
-        self.bars, self.suffix, self.facts = walk.bars, walk.suffix, walk.facts
+        self.bars, self.cotangents, self.facts = walk.bars, walk.cotangents, walk.facts
         self.maps, self.wrong = walk.maps, walk.wrong
         self.numbers: dict[str, Map | Helper] = {}
         self.contents = Contents(self.maps)

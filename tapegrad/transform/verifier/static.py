@@ -36,9 +36,8 @@ class Static:
         self.copies: set[tuple[str, str]] = set()
         self.needed: set[str] = set()
         self.primal = {n for code in codes for n in code.locals} - cotangents.names
-        suffix = cotangents.suffix
         for code in codes:
-            given = {p.removesuffix(suffix) for p in code.parameters if p.endswith(suffix)}
+            given = {cotangents.values[p] for p in code.parameters if p in cotangents.values}
             self.zeros |= given - set(code.parameters)  # parts of arguments have separate arrays
             for name, value in code.pairs:
                 match value:
@@ -48,9 +47,9 @@ class Static:
                         self.needed.add(name)
                     case ast.Call() if module_call(value)[1] in ("zeros", "zeros_like"):
                         if name in cotangents.names:
-                            self.zeros.add(name.removesuffix(suffix))
+                            self.zeros.add(cotangents.value_of(name))
         every = {n.id for code in codes for s in code.statements for n in names_in(s)}
-        self.outside = {n for n in every if n + suffix in cotangents.names} - self.primal
+        self.outside = {n for n in every if cotangents.of(n)} - self.primal
         self.primal |= self.outside
         self._copied: dict[str, set[str]] = {}
 

@@ -38,7 +38,7 @@ def summaries_of(codes: list[Code]) -> dict[str, Summary]:
 
 
 def _summary(code: Code, summaries: dict[str, Summary]) -> Summary:
-    cotangents = Cotangents([code], summaries)
+    cotangents = Cotangents([code])
     memory = Memory([code], summaries, cotangents)
     writes = {memory.of(n) for s in code.statements for n in memory.written(s)}
     heard = {memory.of(n) for s in code.statements for n in _reads(s, memory, summaries)}
@@ -69,6 +69,7 @@ def _summary(code: Code, summaries: dict[str, Summary]) -> Summary:
         numbers,
         classes,
         frozenset(code.primal.intersection(code.parameters)),
+        code.purpose,
     )
 
 

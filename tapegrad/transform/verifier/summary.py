@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tapegrad.transform.verifier.purpose import UNKNOWN, Purpose
+
 
 @dataclass
 class Summary:
@@ -29,6 +31,8 @@ class Summary:
         The alias class of every array parameter, by position.
     given
         Parameters that are those of the function it is made from.
+    purpose
+        What it is for.
     is_called
         Whether any function of the module calls it.
     """
@@ -42,4 +46,5 @@ class Summary:
     numbers: frozenset[int] = frozenset()
     classes: dict[int, str] = field(default_factory=dict)
     given: frozenset[str] = frozenset()
+    purpose: Purpose = UNKNOWN
     is_called: bool = False

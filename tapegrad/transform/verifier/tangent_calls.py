@@ -19,7 +19,6 @@ from tapegrad.transform.verifier.code import (
 from tapegrad.transform.verifier.events import Event, Handle, Memory, Operand, changed
 from tapegrad.transform.verifier.forward_names import TangentCode
 from tapegrad.transform.verifier.linear import ZERO, Map, total
-from tapegrad.transform.verifier.names import is_forward, whole_of
 from tapegrad.transform.verifier.sources import Helper, Source
 from tapegrad.transform.verifier.summary import Summary
 from tapegrad.transform.verifier.tangent_reading import TangentReading
@@ -50,7 +49,7 @@ class TangentCalls:
         others: dict[str, TangentCode],
     ) -> None:
         self.walk, self.reading, self.stores, self.others = walk, reading, stores, others
-        self.checked, self.bars, self.suffix = walk.checked, walk.bars, walk.suffix
+        self.checked, self.bars, self.dot_of = walk.checked, walk.bars, walk.cotangents.of
         self.wrong = walk.wrong
 
     def several(self, node: ast.Assign, target: ast.Tuple, call: ast.Call) -> None:
@@ -93,7 +92,7 @@ class TangentCalls:
         for argument in own:
             reads.update(self.reading.read(argument))
         for name, (read, _) in reads.items():
-            event.operands[name] = Operand(read, None if name + self.suffix in self.bars else -1)
+            event.operands[name] = Operand(read, None if self.dot_of(name) else -1)
         if other is not None:
             self.check_arguments(node, other, own, dots)
             self.check_results(node, other, target)
@@ -108,7 +107,6 @@ class TangentCalls:
             )
         made: list[tuple[str, Map]] = []
         event.silent = set(range(len(event.results)))
-        of_forward_half = is_forward(whole_of(function))
         for place, leaf in enumerate(leaves(target.elts[1])):
             assert isinstance(leaf, ast.Name)
             stem = self.reading.stem(leaf.id)
@@ -122,7 +120,7 @@ class TangentCalls:
             else:
                 event.silent.remove(value.place)
                 made.append((leaf.id, self.passed(event, value.place, given, node)))
-                if of_forward_half and (other is None or other.is_kept(place)):
+                if other is not None and other.is_kept(place):
                     self.stores.kept.add(leaf.id)
         if summary is not None:
             self.change(node, event, summary, own, given)
@@ -173,7 +171,7 @@ class TangentCalls:
             if not isinstance(dot, ast.Name) or len(parts) != len(names):
                 continue
             place = names.index(self.reading.stem(name)) if self.reading.stem(name) in names else -1
-            if place < 0 or parts[place] + other.suffix != dot.id:
+            if place < 0 or other.cotangents.of(parts[place]) != dot.id:
                 raise self.wrong(f"{name} is the tangent of another result", node)
 
     def shown_by(
@@ -196,7 +194,7 @@ class TangentCalls:
         return found
 
     def tangent_of(self, node: ast.expr) -> Handle | None:
-        found = self.walk.frame.get(node.id + self.suffix) if isinstance(node, ast.Name) else None
+        found = self.walk.frame.get(self.dot_of(node.id)) if isinstance(node, ast.Name) else None
         return found if isinstance(found, Handle) else None
 
     def change(
@@ -212,20 +210,16 @@ class TangentCalls:
         event.passed = []
         written = [n.id for k in summary.writes if k < len(own) for n in names_in(own[k])]
         for name in dict.fromkeys(written):
-            value, dot = (
-                self.walk.frame.get(name),
-                self.walk.frame.get(name + self.suffix),
-            )
+            own_dot = self.dot_of(name)
+            value, dot = self.walk.frame.get(name), self.walk.frame.get(own_dot)
             if not isinstance(value, Handle):
                 continue
             self.reading.versions[value.memory] = self.reading.versions.get(value.memory, 0) + 1
-            if isinstance(dot, Handle) and any(
-                source.name == name + self.suffix for source in given
-            ):
+            if isinstance(dot, Handle) and any(source.name == own_dot for source in given):
                 event.parts.append(name)
                 event.passed.append(value)
                 changes.append((dot, self.passed(event, changed(name), given, node)))
-            elif isinstance(dot, Handle) and name + self.suffix in self.checked.reads:
+            elif isinstance(dot, Handle) and own_dot in self.checked.reads:
                 raise self.wrong(f"it writes {name} and not its tangent", node)
         for dot, found in changes:
             self.reading.contents.add(dot, found)

@@ -64,8 +64,8 @@ class TangentReading(Sources):
 
     def stem(self, name: str) -> str:
         """Return the name that a tangent belongs to; "" for other values."""
-        stem = self.parts.get(name) or name.removesuffix(self.suffix)
-        return stem if stem != name and stem in self.facts.primal else ""
+        stem = self.parts.get(name) or self.cotangents.values.get(name, "")
+        return stem if stem in self.facts.primal else ""
 
     def current(self, name: str) -> Value | None:
         return self.now.get(name) or self.walk.frame.get(name)

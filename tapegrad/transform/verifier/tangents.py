@@ -33,7 +33,7 @@ from tapegrad.transform.verifier.events import Event, Handle, Memory, Number, Va
 from tapegrad.transform.verifier.forward_names import Facts, TangentCode, find_arrays
 from tapegrad.transform.verifier.frames import Choices, go_ways
 from tapegrad.transform.verifier.linear import ONE, ZERO, Map
-from tapegrad.transform.verifier.names import is_tangent
+from tapegrad.transform.verifier.purpose import Half
 from tapegrad.transform.verifier.pushforward import check_pushforward
 from tapegrad.transform.verifier.sources import Helper
 from tapegrad.transform.verifier.summary import Summary
@@ -85,7 +85,7 @@ class Tangents(Walk):
     def give(self, name: str, value: Value) -> None:
         """Register a part of the arguments that has a tangent."""
         seed = self.maps.of("seed", name)
-        dot = name + self.suffix
+        dot = self.cotangents.of(name)
         self.reading.expected.add(value, seed)
         if isinstance(value, Handle):
             handle = self.frame.names[dot] = Handle(Memory())
@@ -132,7 +132,7 @@ class Tangents(Walk):
             if left != self.reading.contents.known.get(shadow, ZERO):
                 wrong.append(self.reading.names[array])
         for name in wrong:
-            if name + self.suffix in self.checked.reads:
+            if self.cotangents.of(name) in self.checked.reads:
                 raise self.wrong(f"the tangent of {name} is not what follows from the code", end)
 
     def skipped(self, stem: str, rest: Iterator[ast.expr], end: ast.stmt) -> list[tuple[str, Map]]:
@@ -198,15 +198,16 @@ class Tangents(Walk):
     ) -> None:
         first = len(self.events)
         super().store(base, step, value, is_lost, sign)
-        has_tangent = isinstance(value, ast.Name) and value.id + self.suffix in self.bars
+        has_tangent = isinstance(value, ast.Name) and bool(self.cotangents.of(value.id))
         name = name_of(base_of(base))
-        is_read = name + self.suffix in self.checked.reads or name + self.suffix in self.stores.kept
+        dot = self.cotangents.of(name)
+        is_read = dot in self.checked.reads or dot in self.stores.kept
         if is_read and (is_lost or has_tangent):
             self.stores.wanted.update((event.number, name) for event in self.events[first:])
 
     def effect(self, call: ast.Call) -> None:
         base, step, is_lost = self.stores.addition(call)
-        if base is not None and base + self.suffix in self.bars:
+        if base is not None and self.cotangents.of(base):
             self.store(call.args[0], step, call.args[-1], is_lost)
         else:
             super().effect(call)
@@ -223,7 +224,7 @@ class Tangents(Walk):
     def is_copy_of_passive(self, node: ast.expr) -> bool:
         """Whether elements of an array without tangents are gathered at an array of positions."""
         match node:
-            case ast.Subscript(ast.Name(id=array), index) if array + self.suffix not in self.bars:
+            case ast.Subscript(ast.Name(id=array), index) if not self.cotangents.of(array):
                 return any(part.id in self.code.arrays for part in names_in(index))
         return False
 
@@ -308,7 +309,7 @@ class Tangents(Walk):
 
     def is_of_passive(self, value: Handle, zero: ast.expr) -> bool:
         """Whether zeros are assigned as the tangent of an array without tangents, or of a view."""
-        passive = [n.id for n in names_in(zero) if n.id + self.suffix not in self.bars]
+        passive = [n.id for n in names_in(zero) if not self.cotangents.of(n.id)]
         return bool(value.steps) or any(same(value, self.frame.get(name)) for name in passive)
 
 
@@ -320,7 +321,8 @@ def verify_tangents(codes: list[Code], summaries: dict[str, Summary]) -> None:
     InternalError
         With the function and the line.
     """
-    others = {c.name: TangentCode(c, summaries) for c in codes if c.primal and is_tangent(c.name)}
+    made = [code for code in codes if code.primal and code.purpose.half is Half.TANGENT]
+    others = {code.name: TangentCode(code, summaries) for code in made}
     find_arrays(others)
     for checked in others.values():
         checked.static = Facts(checked, set())

@@ -32,14 +32,8 @@ from tapegrad.transform.verifier.code import (
 from tapegrad.transform.verifier.cotangents import TAPE
 from tapegrad.transform.verifier.keeping import Keeping
 from tapegrad.transform.verifier.memory import shape_only
-from tapegrad.transform.verifier.names import (
-    forward_of,
-    is_forward,
-    is_reverse,
-    is_tangent,
-    reverse_of,
-)
 from tapegrad.transform.verifier.numbering import Needs, Numbering, Place, State
+from tapegrad.transform.verifier.purpose import Half
 from tapegrad.transform.verifier.reversed_calls import ReversedCalls
 from tapegrad.transform.verifier.summary import Summary
 from tapegrad.transform.verifier.tape import Branch, Item, Tape
@@ -51,12 +45,10 @@ def pairs_of(codes: list[Code]) -> list[tuple[Code | None, Code]]:
     by_name = {code.name: code for code in codes}
     found: list[tuple[Code | None, Code]] = []
     for code in codes:
-        other = by_name.get(reverse_of(code.name))
-        if is_forward(code.name) and other is not None:
+        other = by_name.get(code.purpose.other)
+        if code.purpose.is_forward and other is not None:
             continue
-        forward = by_name.get(forward_of(code.name))
-        is_pair = is_reverse(code.name) and forward is not None
-        found.append((forward if is_pair else None, code))
+        found.append((other if code.purpose.is_reverse else None, code))
     return found
 
 
@@ -80,7 +72,7 @@ def verify_values(
         With the function and the line.
     """
     needs = dict(known)
-    pairs = pairs_of([code for code in codes if not is_tangent(code.name)])
+    pairs = pairs_of([code for code in codes if code.purpose.half is not Half.TANGENT])
     pairs = [(forward, code) for forward, code in pairs if code.name not in known]
     differentiated: set[str] = set()
     for _ in range(2):
@@ -125,7 +117,7 @@ class Values:
         self.forward, self.code = forward, code
         self.numbers = Numbering(forward, code, summaries)
         self.codes, self.summaries = self.numbers.codes, summaries
-        self.bars, self.suffix = self.numbers.bars, self.numbers.suffix
+        self.bars = self.numbers.bars
         self.cotangents, self.memory = self.numbers.cotangents, self.numbers.memory
         self.wrong = self.numbers.wrong
         self.place = Place()
@@ -306,7 +298,7 @@ class Values:
             self.numbers.value(part)
         current, self.numbers.reading = self.numbers.reading, {}
         stems = [
-            n.id.removesuffix(self.suffix)
+            self.cotangents.value_of(n.id)
             for part in read
             for n in names_in(part)
             if n.id in self.bars

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from tapegrad.transform.errors import InternalError
 from tapegrad.transform.verifier.code import Code, Primal, assigned, functions_of
 from tapegrad.transform.verifier.definedness import Definedness
-from tapegrad.transform.verifier.names import forward_of, reverse_of
 from tapegrad.transform.verifier.primal import check_primal
+from tapegrad.transform.verifier.purpose import Purpose
+from tapegrad.transform.verifier.purposes import check_purposes
 from tapegrad.transform.verifier.returned import check_returned
 from tapegrad.transform.verifier.segments import check_segment
 from tapegrad.transform.verifier.summaries import summaries_of
@@ -26,6 +27,7 @@ def verify(
     fresh: Iterable[str] = (),
     segments: Mapping[str, tuple[str, str]] | None = None,
     pure: Iterable[str] = (),
+    purposes: Mapping[str, Purpose] | None = None,
 ) -> None:
     r"""Refuse a generated module that is not correct.
 
@@ -49,6 +51,8 @@ def verify(
         of checkpointed loops.
     pure
         Functions that return the same for the same arguments: ops that it calls.
+    purposes
+        What functions are for, and what their names stand for; others have no code of a derivative.
 
     Raises
     ------
@@ -75,20 +79,21 @@ def verify(
         segments = segments or {}
         by_name = {code.name: code for code in codes}
         for code in codes:
-            code.pure = frozenset(pure)
+            code.pure, code.purposes = frozenset(pure), purposes or {}
         originals = {}
         for name, known in (primals or {}).items():
             primal = originals[name] = functions_of(known.text)[0]
             check_primal(by_name[name], primal)
-            for half in {name, reverse_of(name)}:
-                code = by_name[half]
+            other = by_name[name].purpose.other
+            for code in [by_name[name], *([by_name[other]] if other else [])]:
                 code.primal = primal.locals
                 code.arrays, code.numbers, code.flat = known.arrays, known.numbers, known.flat
         for half, (function, _) in segments.items():
-            for name in {half, forward_of(half)} & by_name.keys():
+            for name in {half, by_name[half].purpose.other} & by_name.keys():
                 by_name[name].primal = by_name[function].locals
         for code in codes if primals is not None else ():
             code.primal = code.primal or code.locals  # otherwise it has no code of a derivative
+        check_purposes(codes, originals)
         _check(codes, functions, set(fresh), segments, originals)
     except _LOST as error:
         what = f"the verifier cannot follow it ({type(error).__name__}: {error})"

@@ -55,7 +55,6 @@ class Walk:
         self.checked = checked
         self.cotangents = checked.cotangents
         self.bars: set[str] = self.cotangents.names
-        self.suffix: str = self.cotangents.suffix
         self.facts = checked.static
         self.arrays: set[str] = self.facts.arrays
         self.maps = Maps(choices.draw.getrandbits(40))
@@ -288,7 +287,7 @@ class Walk:
     def item(self, target: str, node: ast.Subscript, base: str) -> Value:
         """Return the value of an element of an array or of an item of a tuple."""
         handle = self.frame.get(base)
-        if target + self.suffix in self.bars and base + self.suffix not in self.bars:
+        if self.cotangents.of(target) and not self.cotangents.of(base):
             return Handle(Memory()) if target in self.arrays else Number(self.outcomes.fresh())
         event = self.event()
         if isinstance(handle, Handle) and target not in self.facts.flat:
@@ -307,13 +306,13 @@ class Walk:
         is_flat = bool(results) and self.facts.flat.issuperset(results)
         if is_flat and not called(node):  # a function of the user may write to its arguments
             return found
-        has_bars = any(n + self.suffix in self.bars for n in results)
+        has_bars = any(map(self.cotangents.of, results))
         for name, count, sign in operands(node):
             value = self.frame.get(name)
             if value is None or name in found:
                 continue
             at_least_once: int | None = count
-            if count == SOME and has_bars and name + self.suffix in self.bars:
+            if count == SOME and has_bars and self.cotangents.of(name):
                 at_least_once = None
             found[name] = Operand(value, at_least_once, sign)
         return found
@@ -333,7 +332,7 @@ class Walk:
         if function:
             event.function = function
             event.arguments = tuple(self.identity(a) for a in node.args)
-            has_bars = any(n + self.suffix in self.bars for n in results)
+            has_bars = any(map(self.cotangents.of, results))
             if function in self.facts.differentiated and has_bars:
                 for operand in event.operands.values():
                     operand.count = None

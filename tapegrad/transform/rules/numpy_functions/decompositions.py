@@ -113,7 +113,7 @@ class Several(Whole):
         found = []
         for argument, atom in self.operands.items():
             if isinstance(atom, ast.Name) and atom.id in self._inputs and gen.is_active(atom.id):
-                tangents = name(f"tangents_{let.target.translate(_LETTERS)}_{argument}")
+                tangents = name(gen.returned(let))
                 dot = {f"{argument}_dot": name(gen.dot(atom.id))}
                 gen.builder.assign(
                     tangents, self._derivative(self.spec.jvp[argument], {**results, **dot})
@@ -149,7 +149,6 @@ class Several(Whole):
 
 
 _ZERO = ast.Constant(0.0)
-_LETTERS = {ord("("): None, ord(")"): None, ord(","): "_", ord(" "): None}
 
 
 def _several(call: Request, spec: str, without: tuple[int, ...] = (), **operands: Any) -> Several:
