@@ -18,6 +18,7 @@ from tapegrad.ops.table.op import normalize_axes
 
 FLOAT, SINGLE = np.dtype(np.float64), np.dtype(np.float32)
 INTEGER, BOOLEAN = np.dtype(np.int64), np.dtype(np.bool_)
+COMPLEX = np.dtype(np.complex128)
 FLOATS = (FLOAT, SINGLE)
 
 
@@ -48,6 +49,9 @@ _OPERATORS = {
     "greater": ">",
     "greater_equal": ">=",
 }
+# what takes complex values apart, and puts them together (`tapegrad.replay.complex_parts`)
+_PARTS = {"real": "real", "imaginary": "imag"}
+_OF_COMPLEX = ("input", "constant", "add", "multiply")
 _BOUNDS = {"at_least": ">=", "at_most": "<="}
 _OF_BOOLEANS = {
     "logical_and": "&", "logical_or": "|", "logical_xor": "!=", "logical_not": "not",
@@ -88,7 +92,7 @@ def form_of(node: Node) -> Form:
         return Form.CALL
     if kind == "elementwise" or node.name == "stop_gradient" or _is_test(node):
         return Form.MAP
-    if node.name == "astype":
+    if node.name == "astype" or node.name in _PARTS:
         return Form.MAP
     if node.name in _VIEWS:
         return Form.VIEW
@@ -130,6 +134,8 @@ def check_compiled(node: Node) -> None:
     if node.dtype is None:
         if node.decides_by_values:
             raise NotRecordedError(f"{node.name} has several results and decides by values")
+        return
+    if node.dtype == COMPLEX and node.name in _OF_COMPLEX:
         return
     if node.dtype not in (*FLOATS, INTEGER, BOOLEAN):
         raise NotRecordedError(f"{node.name} has dtype {node.dtype}")
@@ -200,6 +206,8 @@ def _computed(node: Node, args: list[str]) -> str:
         return f"not {args[0]}" if operator == "not" else f"{args[0]} {operator} {args[1]}"
     if name == "where":
         return f"{args[1]} if {args[0]} else {args[2]}"
+    if name in _PARTS:
+        return f"{args[0]}.{_PARTS[name]}"
     if name in _BOUNDS:
         x, y = args
         return f"{x} if ({x} {_BOUNDS[name]} {y}) | ({x} != {x}) else {y}"
@@ -251,6 +259,8 @@ def number(value: Any) -> str:
         return repr(value) if math.copysign(1.0, value) > 0 else f"({value!r})"
     if type(value) is int and not -(1 << 63) <= value < 1 << 63:
         raise NotRecordedError("an integer of more than 64 bits")
+    if type(value) is complex:
+        return f"complex({number(value.real)}, {number(value.imag)})"
     if type(value) in (int, bool):
         return repr(value) if value >= 0 else f"({value!r})"
     raise NotRecordedError(f"an argument of type {type(value).__name__}")

@@ -26,6 +26,7 @@ from tapegrad.eager.values import standing_for
 from tapegrad.pytrees import Build, tree
 from tapegrad.replay.arguments import Arguments
 from tapegrad.replay.compiled import Region, is_tracked
+from tapegrad.replay.complex_parts import in_real_parts
 from tapegrad.replay.derivatives import spelt_out
 from tapegrad.replay.forms import FLOATS, OtherShapeError
 from tapegrad.replay.on_device import DevicePlan
@@ -143,7 +144,8 @@ class Recorded:
         inputs += [node for _, node in trace.parameters]
         if self._device == HOST:
             nodes, same = spelt_out(trace.nodes)
-            program = simplified(nodes, inputs, [replaced(output, same) for output in outputs])
+            nodes, outputs = in_real_parts(nodes, [replaced(output, same) for output in outputs])
+            program = simplified(nodes, inputs, outputs)
             self.plan = Plan(program)
         else:
             program = simplified(trace.nodes, inputs, outputs, spells_out=False)

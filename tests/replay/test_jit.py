@@ -340,7 +340,7 @@ OP_BY_OP = {
     "boolean index": (lambda x: x[x > 0.5], "an index of dtype bool depends"),
     "function": (lambda x: Doubled.apply(x), "nothing but the Function Doubled is called"),
     "asks whether it is recorded": (lambda x: x * (1.0 + x.requires_grad), "graph of a tensor"),
-    "complex": (lambda x: abs(x * 1j), "dtype complex128"),
+    "complex": (lambda x: abs(x.astype(np.complex64)), "dtype complex64"),
 }
 
 
