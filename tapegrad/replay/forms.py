@@ -49,7 +49,7 @@ _OPERATORS = {
     "greater": ">",
     "greater_equal": ">=",
 }
-# what takes complex values apart, and puts them together (`tapegrad.replay.complex_parts`)
+# what takes complex values apart, and puts them together (`tapegrad.replay.complex_values`)
 _PARTS = {"real": "real", "imaginary": "imag"}
 _OF_COMPLEX = ("input", "constant", "add", "multiply")
 _BOUNDS = {"at_least": ">=", "at_most": "<="}

@@ -26,7 +26,7 @@ from tapegrad.eager.values import standing_for
 from tapegrad.pytrees import Build, tree
 from tapegrad.replay.arguments import Arguments
 from tapegrad.replay.compiled import Region, is_tracked
-from tapegrad.replay.complex_parts import in_real_parts
+from tapegrad.replay.complex_values.convert import in_real_parts
 from tapegrad.replay.derivatives import spelt_out
 from tapegrad.replay.forms import FLOATS, OtherShapeError
 from tapegrad.replay.on_device import DevicePlan

@@ -1,0 +1,1 @@
+"""Complex values of recorded programs, as pairs of real ones."""

@@ -1,0 +1,318 @@
+"""What ops compute of the parts of complex values.
+
+A rule returns the pair of the parts of its value, a real value, or None for a value that stays
+complex.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+from tapegrad.eager.nodes import Node, replaced
+from tapegrad.replay.complex_values.parts import FLOAT, Pair, Part, Parts, is_complex, of
+
+_HIGHEST_POWER = 16  # up to which powers are products
+
+Rule = Callable[[Parts, Node], "Pair | Node | None"]
+RULES: dict[str, Rule] = {}
+
+
+def _rule(*names: str) -> Callable[[Rule], Rule]:
+    def add(rule: Rule) -> Rule:
+        RULES.update(dict.fromkeys(names, rule))
+        return rule
+
+    return add
+
+
+@_rule("add")
+def _add(parts: Parts, node: Node) -> Pair:
+    (a, b), (c, d) = map(parts.pair, node.args)
+    return parts.sum(a, c, node.shape), parts.sum(b, d, node.shape)
+
+
+@_rule("subtract")
+def _subtract(parts: Parts, node: Node) -> Pair:
+    (a, b), (c, d) = map(parts.pair, node.args)
+    return parts.difference(a, c, node.shape), parts.difference(b, d, node.shape)
+
+
+@_rule("multiply")
+def _multiply(parts: Parts, node: Node) -> Pair:
+    x, y = map(parts.pair, node.args)
+    return parts.times(x, y, node.shape)
+
+
+@_rule("divide")
+def _divide(parts: Parts, node: Node) -> Pair:
+    x, y = map(parts.pair, node.args)
+    return parts.quotient(x, y, node.shape)
+
+
+@_rule("reciprocal")
+def _reciprocal(parts: Parts, node: Node) -> Pair:
+    return parts.quotient((1.0, 0.0), parts.pair(node.args[0]), node.shape)
+
+
+@_rule("negative")
+def _negative(parts: Parts, node: Node) -> Pair:
+    re, im = parts.pair(node.args[0])
+    return parts.negative(re, node.shape), parts.negative(im, node.shape)
+
+
+@_rule("positive", "stop_gradient")
+def _each(parts: Parts, node: Node) -> Pair:
+    re, im = (_like(parts, node, part) for part in parts.pair(node.args[0]))
+    return re, im
+
+
+@_rule("conjugate")
+def _conjugate(parts: Parts, node: Node) -> Pair:
+    re, im = parts.pair(node.args[0])
+    return re, parts.negative(im, node.shape)
+
+
+@_rule("square")
+def _square(parts: Parts, node: Node) -> Pair:
+    x = parts.pair(node.args[0])
+    return parts.times(x, x, node.shape)
+
+
+@_rule("power")
+def _power(parts: Parts, node: Node) -> Pair | None:
+    x, exponent = node.args
+    if type(exponent) is float and exponent.is_integer():
+        exponent = int(exponent)
+    if type(exponent) is not int or not 0 < abs(exponent) <= _HIGHEST_POWER:
+        return None
+    factor, count, found = parts.pair(x), abs(exponent), None
+    while count:
+        if count % 2:
+            found = factor if found is None else parts.times(found, factor, node.shape)
+        count //= 2
+        if count:
+            factor = parts.times(factor, factor, node.shape)
+    assert found is not None
+    return found if exponent > 0 else parts.quotient((1.0, 0.0), found, node.shape)
+
+
+@_rule("exp")
+def _exp(parts: Parts, node: Node) -> Pair:
+    re, im = parts.pair(node.args[0])
+    size: Part = 1.0
+    if isinstance(re, Node) or re:
+        size = parts.op("exp", node.shape, parts.array(re, node.shape))
+    im = parts.array(im, node.shape)
+    cos, sin = parts.op("cos", node.shape, im), parts.op("sin", node.shape, im)
+    return parts.product(size, cos, node.shape), parts.product(size, sin, node.shape)
+
+
+@_rule("log")
+def _log(parts: Parts, node: Node) -> Pair:
+    x = parts.pair(node.args[0])
+    size = parts.array(parts.length(x, node.shape), node.shape)
+    return parts.op("log", node.shape, size), parts.angle(x, node.shape)
+
+
+@_rule("sqrt")
+def _sqrt(parts: Parts, node: Node) -> Pair:
+    """Return the root with the larger part computed first: the other one would cancel."""
+    shape = node.shape
+    re, im = (parts.array(part, shape) for part in parts.pair(node.args[0]))
+    size = parts.op("hypot", shape, re, im)
+    total = parts.op("add", shape, size, parts.op("absolute", shape, re))
+    larger = parts.op("sqrt", shape, parts.op("multiply", shape, total, 0.5))
+    is_zero = parts.test("equal", shape, larger, 0.0)
+    divisor = parts.op("where", shape, is_zero, 1.0, parts.op("multiply", shape, larger, 2.0))
+    smaller = parts.op("divide", shape, im, divisor)
+    is_right = parts.test("greater_equal", shape, re, 0.0)
+    angle = parts.op("arctan2", shape, im, re)  # below 0 for an imaginary part of -0.0, too
+    is_below = parts.test("less", shape, angle, 0.0)
+    turned = parts.op("where", shape, is_below, parts.op("negative", shape, larger), larger)
+    return (
+        parts.op("where", shape, is_right, larger, parts.op("absolute", shape, smaller)),
+        parts.op("where", shape, is_right, smaller, turned),
+    )
+
+
+def _waves(first: str, second: str, sign: float) -> Rule:
+    """Return the rule of a function of sums: f(a + ib) = f(a) p(b) + i q(a) r(b)."""
+
+    def rule(parts: Parts, node: Node) -> Pair:
+        shape = node.shape
+        a, b = (parts.array(part, shape) for part in parts.pair(node.args[0]))
+        of_real = [parts.op(name, shape, a) for name in (first, second)]
+        kinds = {"sin": ("cosh", "sinh"), "sinh": ("cos", "sin")}
+        kinds |= {"cos": kinds["sin"], "cosh": kinds["sinh"]}
+        of_imaginary = [parts.op(name, shape, b) for name in kinds[first]]
+        re = parts.op("multiply", shape, of_real[0], of_imaginary[0])
+        im = parts.op("multiply", shape, of_real[1], of_imaginary[1])
+        return re, im if sign > 0 else parts.op("negative", shape, im)
+
+    return rule
+
+
+RULES |= {
+    "sin": _waves("sin", "cos", 1.0),
+    "cos": _waves("cos", "sin", -1.0),
+    "sinh": _waves("sinh", "cosh", 1.0),
+    "cosh": _waves("cosh", "sinh", 1.0),
+}
+
+
+@_rule("absolute")
+def _absolute(parts: Parts, node: Node) -> Node:
+    return parts.array(parts.length(parts.pair(node.args[0]), node.shape), node.shape)
+
+
+@_rule("angle")
+def _angle(parts: Parts, node: Node) -> Node:
+    return parts.angle(parts.pair(node.args[0]), node.shape)
+
+
+@_rule("real")
+def _real(parts: Parts, node: Node) -> Node:
+    return parts.array(parts.pair(node.args[0])[0], node.shape)
+
+
+@_rule("imaginary")
+def _imaginary(parts: Parts, node: Node) -> Node:
+    return parts.array(parts.pair(node.args[0])[1], node.shape)
+
+
+@_rule("where")
+def _where(parts: Parts, node: Node) -> Pair | None:
+    condition, *values = node.args
+    if is_complex(condition):
+        return None
+    condition = parts.same.get(condition, condition)
+    (a, b), (c, d) = map(parts.pair, values)
+
+    def chosen(one: Part, other: Part) -> Part:
+        if not isinstance(one, Node) and one == other:
+            return one
+        return parts.op("where", node.shape, condition, one, other)
+
+    return chosen(a, c), chosen(b, d)
+
+
+@_rule("equal", "not_equal")
+def _equal(parts: Parts, node: Node) -> Node:
+    (a, b), (c, d) = map(parts.pair, node.args)
+    shape = node.shape
+    re, im = parts.test(node.name, shape, *_arrays(parts, shape, a, c)), None
+    if isinstance(b, Node) or isinstance(d, Node) or b != d:
+        im = parts.test(node.name, shape, *_arrays(parts, shape, b, d))
+    joined = "logical_and" if node.name == "equal" else "logical_or"
+    return re if im is None else parts.test(joined, shape, re, im)
+
+
+def _arrays(parts: Parts, shape: tuple[int, ...], x: Part, y: Part) -> tuple[Part, Part]:
+    """Return parts of which one at least is an array of a shape."""
+    return (parts.array(x, shape) if isinstance(x, Node) else x), parts.array(y, shape)
+
+
+@_rule("astype")
+def _astype(parts: Parts, node: Node) -> Pair | None:
+    (x,) = node.args
+    if not is_complex(node):
+        return None
+    return (parts.pair(x)[0] if is_complex(x) or x.dtype == FLOAT else _like(parts, node, x)), (
+        parts.pair(x)[1]
+    )
+
+
+# -- functions that are linear ---------------------------------------------------------------------
+
+
+def _like(parts: Parts, node: Node, part: Part) -> Part:
+    """Return what a linear function computes of a part of its first argument."""
+    if not isinstance(part, Node):
+        if not part or node.name != "sum":
+            return part
+        part = parts.array(part, node.args[0].shape)
+    made = copy.copy(node)
+    made.like, made.is_unset, made.dtype = of(node.shape, FLOAT), False, FLOAT
+    made.args = (part, *(replaced(arg, parts.same) for arg in node.args[1:]))
+    if node.name == "astype":
+        made.parameters = {**node.parameters, "dtype": FLOAT}
+    return parts.new(made)
+
+
+@_rule(
+    *("getitem", "item_at", "transpose", "matrix_transpose", "broadcast_to", "diagonal"),
+    *("gather", "reshape", "sum", "cumsum", "embed", "moved"),
+)
+def _linear(parts: Parts, node: Node) -> Pair | None:
+    x = node.args[0]
+    if not isinstance(x, Node) or not is_complex(x):
+        return None
+    found = []
+    for part in parts.pair(x):
+        if isinstance(part, Node) and part.shape != x.shape:
+            part = parts.array(part, x.shape)
+        if not isinstance(part, Node) and part and node.name in ("cumsum", "embed", "moved"):
+            part = parts.array(part, x.shape)
+        found.append(_like(parts, node, part))
+    return found[0], found[1]
+
+
+@_rule("concatenate")
+def _concatenate(parts: Parts, node: Node) -> Pair:
+    (given,) = node.args
+    pairs = [parts.pair(value) for value in given]
+    found: list[Part] = []
+    for place in (0, 1):
+        chosen = [pair[place] for pair in pairs]
+        if all(not isinstance(part, Node) and part == 0.0 for part in chosen):
+            found.append(0.0)
+            continue
+        arrays = [parts.array(p, value.shape) for p, value in zip(chosen, given, strict=True)]
+        made = copy.copy(node)
+        made.like, made.is_unset, made.dtype = of(node.shape, FLOAT), False, FLOAT
+        made.args = (arrays,)
+        found.append(parts.new(made))
+    return found[0], found[1]
+
+
+@_rule("put", "put_at")
+def _put(parts: Parts, node: Node) -> Pair | None:
+    base, value, *places = node.args
+    if not isinstance(base, Node):
+        return None
+    found = []
+    for whole, part in zip(parts.pair(base), parts.pair(value), strict=True):
+        made = copy.copy(node)
+        made.like, made.is_unset, made.dtype = of(node.shape, FLOAT), False, FLOAT
+        if isinstance(part, Node):
+            part = parts.array(part, part.shape)
+        made.args = (
+            parts.array(whole, base.shape),
+            part,
+            *(replaced(place, parts.same) for place in places),
+        )
+        found.append(parts.new(made))
+    return found[0], found[1]
+
+
+@_rule("matmul", "product")
+def _matmul(parts: Parts, node: Node) -> Pair | None:
+    x, y = node.args
+    if not isinstance(x, Node) or not isinstance(y, Node):
+        return None
+    (a, b), (c, d) = (
+        tuple(parts.array(p, v.shape) if isinstance(p, Node) or p else 0.0 for p in parts.pair(v))
+        for v in (x, y)
+    )
+
+    def product(one: Part, other: Part) -> Part:
+        if not isinstance(one, Node) or not isinstance(other, Node):
+            return 0.0
+        made = copy.copy(node)
+        made.like, made.is_unset, made.dtype = of(node.shape, FLOAT), False, FLOAT
+        made.args = (one, other)
+        return parts.new(made)
+
+    re = parts.difference(product(a, c), product(b, d), node.shape)
+    return re, parts.sum(product(a, d), product(b, c), node.shape)
