@@ -52,7 +52,10 @@ LAYERS = [
     ["transform.cache"],
     ["transform.deferred", "transform.eager_calls"],
     ["transform.extremes", "transform.tape_memory"],
-    ["transform.blas", "transform.checkpointing", "transform.functions", "transform.vector_math"],
+    [
+        *("transform.blas", "transform.checkpointing", "transform.fourier", "transform.functions"),
+        "transform.vector_math",
+    ],
     ["transform.blas_code"],
     ["transform.powers"],
     ["transform.runtime"],

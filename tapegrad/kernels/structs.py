@@ -13,6 +13,7 @@ import numpy as np
 
 OBJECT_TYPE = 8
 LIST_ITEMS = 24
+UFUNC_NIN, UFUNC_FUNCTIONS, UFUNC_DATA, UFUNC_NTYPES = 16, 32, 40, 48
 ARRAY_DATA, ARRAY_NDIM, ARRAY_DIMS, ARRAY_STRIDES, ARRAY_BASE, ARRAY_DTYPE = 16, 24, 32, 40, 48, 56
 
 
@@ -23,6 +24,34 @@ class LayoutError(ImportError):
 def address_of(array: np.ndarray) -> int:
     """Return the address of an array's first element, from its header."""
     return ctypes.c_int64.from_address(id(array) + ARRAY_DATA).value
+
+
+def loop_of_ufunc(ufunc: np.ufunc, kinds: str) -> tuple[int, int]:
+    """Return the addresses of a ufunc's loop for some types, and of the data that it takes.
+
+    Parameters
+    ----------
+    ufunc
+        The ufunc.
+    kinds
+        The types, as in its ``types``.
+
+    Raises
+    ------
+    LayoutError
+        If the ufunc does not have the layout that is expected.
+    """
+
+    def word(offset: int, address: int = id(ufunc)) -> int:
+        return ctypes.c_int64.from_address(address + offset).value
+
+    counts = [ctypes.c_int32.from_address(id(ufunc) + UFUNC_NIN + 4 * k).value for k in range(3)]
+    number = ctypes.c_int32.from_address(id(ufunc) + UFUNC_NTYPES).value
+    if counts != [ufunc.nin, ufunc.nout, ufunc.nargs] or number != ufunc.ntypes:
+        raise LayoutError(f"the ufunc {ufunc.__name__} of NumPy {np.__version__} is not known")
+    place = 8 * ufunc.types.index(kinds)
+    data = word(UFUNC_DATA)
+    return word(place, word(UFUNC_FUNCTIONS)), word(place, data) if data else 0
 
 
 def verify() -> None:

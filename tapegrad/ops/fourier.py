@@ -105,6 +105,88 @@ def _(x, n, axis):
     return real_fourier(x, n, *shifted_axes(axis, x))
 
 
+# The same of pairs: the real and imaginary parts of complex numbers are the last axis, and the axis
+# of the transform is the one before it. Recorded functions are compiled with these.
+
+
+def _complex_of(pairs):
+    return np.ascontiguousarray(pairs).view(COMPLEX_OF[pairs.dtype])[..., 0]
+
+
+def _pairs_of(x):
+    return np.ascontiguousarray(x)[..., None].view(x.real.dtype)
+
+
+@internal
+@linear(arrays=1)
+def fourier_of_pairs(x):
+    """The transform `fourier` of pairs."""
+    return _pairs_of(np.fft.fft(_complex_of(x)))
+
+
+@fourier_of_pairs.transpose("x")
+def _(g):
+    return fourier_adjoint_of_pairs(g)
+
+
+@fourier_of_pairs.batching
+def _(x):
+    return fourier_of_pairs(x)
+
+
+@internal
+@linear(arrays=1)
+def fourier_adjoint_of_pairs(x):
+    """The transform `fourier_adjoint` of pairs."""
+    return _pairs_of(np.fft.ifft(_complex_of(x), norm="forward"))
+
+
+@fourier_adjoint_of_pairs.transpose("x")
+def _(g):
+    return fourier_of_pairs(g)
+
+
+@fourier_adjoint_of_pairs.batching
+def _(x):
+    return fourier_adjoint_of_pairs(x)
+
+
+@internal
+@linear(arrays=1)
+def half_fourier_to_pairs(x):
+    """The transform `half_fourier` of the last axis, to pairs."""
+    return _pairs_of(np.fft.rfft(x))
+
+
+@half_fourier_to_pairs.transpose("x")
+def _(g, x_shape):
+    n = x_shape[-1]
+    return real_fourier_of_pairs(ew.divide(g, _terms(g, n, rank(g) - 2)), n)
+
+
+@half_fourier_to_pairs.batching
+def _(x):
+    return half_fourier_to_pairs(x)
+
+
+@internal
+@linear(arrays=1)
+def real_fourier_of_pairs(x, n):
+    """The transform `real_fourier` of pairs, along the last axis of the result."""
+    return np.fft.irfft(_complex_of(x), n, norm="forward")
+
+
+@real_fourier_of_pairs.transpose("x")
+def _(g, n):
+    found = half_fourier_to_pairs(g)
+    return ew.multiply(found, _terms(found, n, rank(found) - 2))
+
+
+@real_fourier_of_pairs.batching
+def _(x, n):
+    return real_fourier_of_pairs(x, n)
+
+
 def _terms(x, n, axis):
     """Return the number of terms in a sum over n frequencies that each item represents."""
     found = np.full(shape_of(x)[axis], 2.0, np.empty(0, x.dtype).real.dtype)

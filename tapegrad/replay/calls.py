@@ -28,6 +28,10 @@ from tapegrad.replay.forms import (
 from tapegrad.replay.text import Part, Text, Whole
 
 _MOST_TERMS = 200_000  # of a contraction that is written as loops
+_TRANSFORMS = (  # `transform.rules.numpy_functions.fourier`
+    *("fourier_of_pairs", "fourier_adjoint_of_pairs"),
+    *("half_fourier_to_pairs", "real_fourier_of_pairs"),
+)
 _SEVERAL = {  # functions with several results
     "eigh": "np.linalg.eigh({})",
     "qr": "np.linalg.qr({})",
@@ -126,6 +130,9 @@ def write_call(text: Text, node: Node) -> None:
         _contraction(text, node, name)
     elif node.name == "cumsum" and node.dtype == FLOAT and node.args[0].shape:
         _running_sum(text, node, name)
+    elif node.name in _TRANSFORMS and node.dtype == FLOAT:
+        given = [text.array(node.args[0]), *map(str, node.parameters.values())]
+        text.line(f"{name} = {node.name}({', '.join(given)})")
     elif node.name == "checked_index":
         x, extent = node.args
         text.line(

@@ -26,7 +26,10 @@ ON_HOST = {
         inv solve solve_triangular det cofactor cofactor_slope slogdet cholesky qr eigh thin_svd
         full_svd expm logm sqrtm pinv eig roots
     """,
-    "pocketfft": "fourier fourier_adjoint half_fourier real_fourier",
+    "pocketfft": """
+        fourier fourier_adjoint half_fourier real_fourier fourier_of_pairs fourier_adjoint_of_pairs
+        half_fourier_to_pairs real_fourier_of_pairs
+    """,
     "SciPy": """
         gamma betaln beta gammainc
         gammaincc betainc erfinv erfcinv ndtr log_ndtr erfcx ndtri stdtr jv j0 j1 yv kv iv ive i0 i1

@@ -11,6 +11,7 @@ from tapegrad.ops.table.op import TABLE
 V = np.linspace(0.3, 1.1, 6)
 M = np.sin(np.arange(12.0) ** 2 + 0.5).reshape(4, 3)
 S = M[:3] @ M[:3].T + np.eye(3)
+PAIRS = np.cos(np.arange(18.0) ** 2 + 0.3).reshape(3, 3, 2)
 STACK = np.cos(np.arange(18.0)).reshape(2, 3, 3) + 2.0 * np.eye(3)
 LOW = np.tril(S)
 INDEX = (np.array([0, 2, 0]),)
@@ -47,6 +48,10 @@ CASES = {
     "moved": [((M,), {"device": "cpu", "source": "cpu"})],
     "fourier": [((complex_of(M),), {"axis": 0})],
     "fourier_adjoint": [((complex_of(M),), {"axis": 0})],
+    "fourier_of_pairs": [((PAIRS,), {})],
+    "fourier_adjoint_of_pairs": [((PAIRS,), {})],
+    "half_fourier_to_pairs": [((M,), {}), ((M[:, :-1],), {})],
+    "real_fourier_of_pairs": [((PAIRS,), {"n": n}) for n in (4, 5)],
     "half_fourier": [((M,), {"axis": 0}), ((M,), {"axis": 1})],
     "real_fourier": [((complex_of(M),), {"n": n, "axis": axis}) for n, axis in ((6, 0), (5, 1))],
     "matmul": [((M, S), {}), ((STACK, M.T), {}), ((V[:3], S), {}), ((S, V[:3]), {}), ((V, V), {})],

@@ -100,6 +100,23 @@ PROGRAMS = {
         np.where(complex_of(x, y) == complex_of(x, x), 1.0 + 1.0j, CODES * x)
     ),
 }
+TRANSFORMS = {
+    "fft": lambda x, y: kept(np.fft.fft(complex_of(x, y))),
+    "fft of real numbers": lambda x, y: kept(np.fft.fft(x) * y),
+    "padded": lambda x, y: kept(np.fft.fft(complex_of(x, y), 9) + np.fft.fft(x, 4).sum()),
+    "inverse": lambda x, y: kept(np.fft.ifft(np.fft.fft(x) * np.exp(1j * y), norm="ortho")),
+    "rfft": lambda x, y: kept(np.fft.rfft(x * y) + np.fft.rfft(x, 7)),
+    "irfft": lambda x, y: (np.fft.irfft(complex_of(x, y)) * np.arange(10.0)).sum(),
+    "odd irfft": lambda x, y: (np.fft.irfft(complex_of(x, y), 7) ** 2).sum(),
+    "hfft": lambda x, y: (np.fft.hfft(complex_of(x, y)) ** 2).sum() + kept(np.fft.ihfft(x)),
+    "first axis": lambda x, y: kept(np.fft.fft(complex_of(x, y).reshape(3, 2), axis=0)),
+    "fft2": lambda x, y: kept(np.fft.fft2(complex_of(x, y).reshape(2, 3) * y[0])),
+    "rfft2": lambda x, y: kept(np.fft.irfft2(np.fft.rfft2(np.outer(x, y)) ** 2, s=(6, 6)) + 0j),
+    "fftn": lambda x, y: kept(np.fft.fftn(np.outer(x, y).reshape(2, 3, 6), axes=(0, 2))),
+    "shifted": lambda x, y: kept(np.fft.fftshift(np.fft.fft(x)) * CODES * y),
+    "filter": lambda x, y: (np.fft.irfft(np.fft.rfft(x) * np.fft.rfft(y).conj(), 6) ** 3).sum(),
+}
+PROGRAMS |= TRANSFORMS
 OF_COMPLEX = {
     "number": lambda z, w: kept(z * w + 1.0),
     "array": lambda z, w: z * w.conj() + 2.0j,

@@ -296,6 +296,69 @@ def _put(parts: Parts, node: Node) -> Pair | None:
     return found[0], found[1]
 
 
+# -- Fourier transforms ----------------------------------------------------------------------------
+
+
+@_rule("fourier", "fourier_adjoint")
+def _fourier(parts: Parts, node: Node) -> Pair:
+    (x,) = node.args
+    axis = node.parameters["axis"]
+    given = _joined(parts, parts.pair(x), x.shape, axis)
+    return _apart(parts, parts.op(f"{node.name}_of_pairs", given.shape, given), axis)
+
+
+@_rule("half_fourier")
+def _half_fourier(parts: Parts, node: Node) -> Pair:
+    (x,) = node.args
+    axis = node.parameters["axis"]
+    given = _with_last(parts, parts.array(parts.pair(x)[0], x.shape), axis)
+    shape = (*given.shape[:-1], node.shape[axis], 2)
+    return _apart(parts, parts.op("half_fourier_to_pairs", shape, given), axis)
+
+
+@_rule("real_fourier")
+def _real_fourier(parts: Parts, node: Node) -> Node:
+    (x,) = node.args
+    axis, n = node.parameters["axis"], node.parameters["n"]
+    given = _joined(parts, parts.pair(x), x.shape, axis)
+    found = parts.op("real_fourier_of_pairs", (*given.shape[:-2], n), given, n=n)
+    return _with_last(parts, found, axis, back=True)
+
+
+def _joined(parts: Parts, pair: Pair, shape: tuple[int, ...], axis: int) -> Node:
+    """Return an array of pairs, with an axis before the last one."""
+    columns = []
+    for part in pair:
+        whole = _with_last(parts, parts.array(part, shape), axis)
+        column = parts.op("getitem", (*whole.shape, 1), whole, index=(..., None))
+        columns.append(column)
+    rank = len(shape)
+    return parts.op("concatenate", (*columns[0].shape[:-1], 2), columns, axis=rank)
+
+
+def _apart(parts: Parts, pairs: Node, axis: int) -> Pair:
+    """Return the parts in an array of pairs."""
+    shape = pairs.shape[:-1]
+    re, im = (
+        _with_last(parts, parts.op("getitem", shape, pairs, index=(..., k)), axis, back=True)
+        for k in range(2)
+    )
+    return re, im
+
+
+def _with_last(parts: Parts, x: Node, axis: int, back: bool = False) -> Node:
+    """Return an array with an axis as the last one, or with that in its place again."""
+    rank = len(x.shape)
+    axis %= rank
+    if axis == rank - 1:
+        return x
+    order = [*(k for k in range(rank) if k != axis), axis]
+    if back:
+        order = [order.index(k) for k in range(rank)]
+    shape = tuple(x.shape[k] for k in order)
+    return parts.op("transpose", shape, x, axes=tuple(order))
+
+
 @_rule("matmul", "product")
 def _matmul(parts: Parts, node: Node) -> Pair | None:
     x, y = node.args
