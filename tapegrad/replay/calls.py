@@ -28,6 +28,9 @@ from tapegrad.replay.forms import (
 from tapegrad.replay.text import Part, Text, Whole
 
 _MOST_TERMS = 200_000  # of a contraction that is written as loops
+_OF_MATRICES = {  # `transform.rules.numpy_functions.finite_matrices`
+    "cholesky": "np.linalg.cholesky", "det": "determinant", "inv": "inverse", "solve": "solve_",
+}  # fmt: skip
 _TRANSFORMS = (  # `transform.rules.numpy_functions.fourier`
     *("fourier_of_pairs", "fourier_adjoint_of_pairs"),
     *("half_fourier_to_pairs", "real_fourier_of_pairs"),
@@ -130,6 +133,8 @@ def write_call(text: Text, node: Node) -> None:
         _contraction(text, node, name)
     elif node.name == "cumsum" and node.dtype == FLOAT and node.args[0].shape:
         _running_sum(text, node, name)
+    elif _is_of_matrices(node):
+        _linear_algebra(text, node, name)
     elif node.name in _TRANSFORMS and node.dtype == FLOAT:
         given = [text.array(node.args[0]), *map(str, node.parameters.values())]
         text.line(f"{name} = {node.name}({', '.join(given)})")
@@ -144,6 +149,36 @@ def write_call(text: Text, node: Node) -> None:
         text.line(f"{name} = tg.{public_name(node)}({', '.join([*args, *options])})")
         if node.decides_by_values and node.shape:
             _check_shape(text, node, name)
+
+
+def _is_of_matrices(node: Node) -> bool:
+    """Whether a value is one of linear algebra that numba compiles, of each matrix of a stack."""
+    if node.name not in _OF_MATRICES or any(node.parameters.values()):
+        return False
+    if not all(isinstance(arg, Node) and arg.dtype == FLOAT for arg in node.args):
+        return False
+    first, *others = (arg.shape for arg in node.args)
+    is_alone = len(first) == 2 and all(len(shape) in (1, 2) for shape in others)
+    are_alike = all(len(shape) == len(first) for shape in others)
+    stacks = {shape[:-2] for shape in (first, *others)}
+    return 0 not in node.shape and 0 not in first and (is_alone or (are_alike and len(stacks) == 1))
+
+
+def _linear_algebra(text: Text, node: Node, name: str) -> None:
+    function, arrays = _OF_MATRICES[node.name], [*map(text.array, node.args)]
+    if node.name == "solve":
+        function += "vector" if len(node.args[1].shape) == 1 else "matrix"
+    batch = node.args[0].shape[:-2]
+    if not batch:
+        text.line(f"{name} = {function}({', '.join(arrays)})")
+        return
+    text.line(text.empty(name, node.shape))
+
+    def of_one(index: list[str]) -> str:
+        place = ", ".join(index)
+        return f"{function}({', '.join(f'{array}[{place}]' for array in arrays)})"
+
+    text.fill(name, batch, of_one)
 
 
 def _check_shape(text: Text, node: Node, name: str) -> None:

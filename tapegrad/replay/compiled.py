@@ -24,7 +24,7 @@ from tapegrad.replay.writer import Writer
 from tapegrad.transform.function import gradient, njit, value_alone
 from tapegrad.transform.functions import scalar_ops
 from tapegrad.transform.recording import check
-from tapegrad.transform.rules.numpy_functions import fourier
+from tapegrad.transform.rules.numpy_functions import finite_matrices, fourier
 from tapegrad.transform.rules.numpy_functions.stacks import stacked_product, stacked_product_t
 
 
@@ -223,6 +223,10 @@ def compiled_text(text: str) -> Any:
                 np=np,
                 scalar_ops=scalar_ops,
                 tg=sys.modules["tapegrad"],
+                determinant=finite_matrices.determinant,
+                inverse=finite_matrices.inverse,
+                solve_matrix=finite_matrices.solve_matrix,
+                solve_vector=finite_matrices.solve_vector,
                 fourier_of_pairs=fourier.fourier_of_pairs,
                 fourier_adjoint_of_pairs=fourier.fourier_adjoint_of_pairs,
                 half_fourier_to_pairs=fourier.half_fourier_to_pairs,

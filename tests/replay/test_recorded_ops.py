@@ -105,3 +105,72 @@ def test_booleans_as_numbers_are_compiled(dtype):
     jitted = tg.jit(f)
     assert_equal(tg.grad(jitted)(x), tg.grad(f)(x), 1e-6)
     assert not jitted.inspect(x).startswith("op by op")
+
+
+MATRICES = {
+    "inv": lambda a, b: tg.linalg.inv(a),
+    "det": lambda a, b: tg.linalg.det(a),
+    "solve of a vector": lambda a, b: tg.linalg.solve(a, b[..., 0]),
+    "solve of a matrix": lambda a, b: tg.linalg.solve(a, b),
+    "cholesky": lambda a, b: tg.linalg.cholesky(a @ np.swapaxes(a, -1, -2) + np.eye(3)),
+}
+
+
+def matrices(shape):
+    draw = np.random.default_rng(3)
+    return draw.normal(size=(*shape, 3, 3)) + 2.0 * np.eye(3), draw.normal(size=(*shape, 3, 3))
+
+
+@pytest.mark.parametrize("shape", [(), (4,), (2, 2)], ids=["one", "stack", "stack of stacks"])
+@pytest.mark.parametrize("name", MATRICES)
+def test_linear_algebra_is_compiled(name, shape, monkeypatch):
+    interpret(monkeypatch)
+    f = MATRICES[name]
+    if shape and name == "solve of a vector":  # NumPy takes the vectors for one matrix
+        pytest.skip("no stack of vectors")
+    a, b = matrices(shape)
+    jitted = tg.jit(f)
+    assert "tg." not in jitted.inspect(a, b)
+    assert_equal(jitted(a, b), f(a, b), 1e-13, 1e-13)
+
+
+@pytest.mark.parametrize("name", MATRICES)
+def test_linear_algebra_of_numbers_that_are_not_finite(name, monkeypatch):
+    interpret(monkeypatch)
+    f = MATRICES[name]
+    a, b = matrices(())
+    a[1, 1] = np.nan
+    with np.errstate(all="ignore"):
+        assert np.isnan(tg.jit(f)(a, b)).any()
+        assert np.isnan(f(a, b)).any()
+
+
+def test_systems_of_numbers_that_are_not_finite(monkeypatch):
+    interpret(monkeypatch)
+    a, b = matrices(())
+    jitted = tg.jit(tg.linalg.solve)
+    for right in (b[0], b):
+        assert np.isnan(jitted(a, np.where(right > 0.0, np.inf, right))).all()
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("shape", [(), (4,)], ids=["one", "stack"])
+@pytest.mark.parametrize("name", MATRICES)
+def test_derivatives_of_linear_algebra(name, shape):
+    if shape and name == "solve of a vector":
+        pytest.skip("no stack of vectors")
+    a, b = matrices(shape)
+    weights = np.cos(np.arange(float(MATRICES[name](a, b).size))).reshape(
+        MATRICES[name](a, b).shape
+    )
+
+    def f(a, b):
+        return (MATRICES[name](a, b) * weights).sum() + 0.0 * b.sum()
+
+    jitted = tg.jit(f)
+    assert_equal(tg.grad(jitted, (0, 1))(a, b), tg.grad(f, (0, 1))(a, b), 1e-11, 1e-12)
+    assert_equal(tg.jvp(jitted, (0, 1))(a, b, b, a), tg.jvp(f, (0, 1))(a, b, b, a), 1e-11, 1e-12)
+    assert_equal(tg.hvp(jitted)(a, b, b), tg.hvp(f)(a, b, b), 1e-10, 1e-11)
+    a = np.where(a == a.max(), np.nan, a)
+    with np.errstate(all="ignore"):
+        assert np.isnan(tg.grad(jitted)(a, b)).any()

@@ -7,6 +7,7 @@ from tapegrad.transform.rules.numpy_functions import (
     complex_functions,
     decompositions,
     elementwise,
+    finite_matrices,
     fourier,
     linear_algebra,
     makers,
@@ -22,8 +23,8 @@ from tapegrad.transform.rules.scalars import nonzero_elements as nonzero_element
 from tapegrad.transform.rules.scalars import product_of_elements as product_of_elements
 
 _MODULES = (
-    additions, complex_functions, decompositions, elementwise, fourier, linear_algebra, makers,
-    positions, reductions, sequences, sorting, stacks, statistics, views,
+    additions, complex_functions, decompositions, elementwise, finite_matrices, fourier,
+    linear_algebra, makers, positions, reductions, sequences, sorting, stacks, statistics, views,
 )  # fmt: skip
 
 for _module in _MODULES:

@@ -24,6 +24,11 @@ from tapegrad.transform.rules.array_specs import (
 )
 from tapegrad.transform.rules.generators import Lowerer
 from tapegrad.transform.rules.numpy_functions.additions import add_to
+from tapegrad.transform.rules.numpy_functions.finite_matrices import (
+    inverse,
+    solve_matrix,
+    solve_vector,
+)
 
 _RANKS = ("11", "12", "21", "22")
 for _ranks in _RANKS:
@@ -251,6 +256,11 @@ for _rank in ("1", "2"):
 declare("inv", "a", holomorphic=True)
 declare("det", "a", calls=False)
 declare("cholesky", "a", chooses=True)
+# the same functions, but for numbers that are not finite (`finite_matrices`)
+declare("solve_vector", "a", "b", like="solve_1", holomorphic=True)
+declare("solve_matrix", "a", "b", like="solve_2", holomorphic=True)
+declare("inverse", "a", like="inv", holomorphic=True)
+declare("determinant", "a", like="det")
 declare("pinv", "a")
 declare("eigvalsh", "a", chooses=True)
 
@@ -267,33 +277,33 @@ def _(call: Request, a: Any, b: Any) -> Any:
 
 @derivative
 def solve_1_vjp_a(a, a_bar, z, g):
-    add_outer(a_bar, -np.linalg.solve(np.ascontiguousarray(a.T), g), z)
+    add_outer(a_bar, -solve_vector(np.ascontiguousarray(a.T), g), z)
 
 
 @derivative
 def solve_1_vjp_b(a, b_bar, g):
-    b_bar += np.linalg.solve(np.ascontiguousarray(a.T), g)
+    b_bar += solve_vector(np.ascontiguousarray(a.T), g)
 
 
 @derivative
 def solve_1_jvp_a(a, a_dot, z):
-    return -np.linalg.solve(a, product_of(a_dot, z))
+    return -solve_vector(a, product_of(a_dot, z))
 
 
 @derivative
 def solve_2_vjp_a(a, a_bar, z, g):
-    w = np.linalg.solve(np.ascontiguousarray(a.T), g)
+    w = solve_matrix(np.ascontiguousarray(a.T), g)
     a_bar -= np.dot(w, np.ascontiguousarray(z.T))
 
 
 @derivative
 def solve_2_vjp_b(a, b_bar, g):
-    b_bar += np.linalg.solve(np.ascontiguousarray(a.T), g)
+    b_bar += solve_matrix(np.ascontiguousarray(a.T), g)
 
 
 @derivative
 def solve_2_jvp_a(a, a_dot, z):
-    return -np.linalg.solve(a, product_of(a_dot, z))
+    return -solve_matrix(a, product_of(a_dot, z))
 
 
 @derivative
@@ -386,6 +396,8 @@ def is_regular(a, z):
 
 @partial
 def det_partial_a(a, z):
+    if z != z:
+        return np.full_like(a, np.nan)
     if is_regular(a, z):
         found = np.ascontiguousarray(np.linalg.inv(a).T)
         found *= z  # in the precision of the matrix, whatever that of the number
@@ -474,14 +486,14 @@ def lower_half(x):
 def cholesky_vjp_a(a_bar, z, g):
     t = np.ascontiguousarray(z.T)
     p = lower_half(np.dot(t, np.ascontiguousarray(g)))
-    inverse = np.linalg.inv(t)
-    s = np.dot(np.dot(inverse, p), np.ascontiguousarray(inverse.T))
+    t_inverse = inverse(t)
+    s = np.dot(np.dot(t_inverse, p), np.ascontiguousarray(t_inverse.T))
     a_bar += 0.5 * (s + s.T)
 
 
 @derivative
 def cholesky_jvp_a(a_dot, z):
     c = np.ascontiguousarray(z)
-    inverse = np.linalg.inv(c)
-    inner = np.dot(np.dot(inverse, symmetric_part(a_dot)), np.ascontiguousarray(inverse.T))
+    c_inverse = inverse(c)
+    inner = np.dot(np.dot(c_inverse, symmetric_part(a_dot)), np.ascontiguousarray(c_inverse.T))
     return np.dot(c, lower_half(inner))
