@@ -373,7 +373,7 @@ def test_singular_matrices():
         lambda x: tg.linalg.inv(x * 0.0 + 1.0),
         lambda x: x + tg.linalg.inv(np.ones((3, 3))),
     ):
-        with pytest.raises(np.linalg.LinAlgError, match="Singular"):
+        with pytest.raises(np.linalg.LinAlgError, match=r"[Ss]ingular"):
             tg.jit(function)(A)
 
 

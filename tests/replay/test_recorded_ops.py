@@ -11,7 +11,7 @@ from tapegrad.ops.table.op import TABLE
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "ops"))
 from cases import ALL, names_of
-from interpreted import assert_equal, in_float32, interpret
+from interpreted import assert_equal, in_float32, interpret, is_compiled
 
 # What has no compiled form yet runs op by op: ops with several results, and those for derivatives
 OP_BY_OP = {
@@ -174,3 +174,16 @@ def test_derivatives_of_linear_algebra(name, shape):
     a = np.where(a == a.max(), np.nan, a)
     with np.errstate(all="ignore"):
         assert np.isnan(tg.grad(jitted)(a, b)).any()
+
+
+@pytest.mark.parametrize("edge_order", [1, 2])
+def test_central_differences_are_compiled(edge_order, monkeypatch):
+    interpret(monkeypatch)
+
+    def f(x):
+        return np.gradient(x, 0.3, axis=1, edge_order=edge_order), np.gradient(x[0] * 2.0)
+
+    x = np.random.default_rng(2).normal(size=(4, 5))
+    jitted = tg.jit(f)
+    assert is_compiled(jitted.inspect(x))
+    assert_equal(jitted(x), f(x), 1e-13, 1e-13)

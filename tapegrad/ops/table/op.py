@@ -457,7 +457,7 @@ def refuse_complex(name: str, *values: Any) -> None:
 
 def in_precision_of(x: Any, constant: Any) -> Any:
     """Return a constant real array in the precision of x, if x is floating point."""
-    dtype = plain(x).real.dtype
+    dtype = np.empty(0, dtype_of(x)).real.dtype
     is_real = hasattr(constant, "dtype") and constant.dtype.kind != "c"
     return constant.astype(dtype) if dtype.kind == "f" and is_real else constant
 
