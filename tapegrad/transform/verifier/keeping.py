@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from tapegrad.transform.nodes import is_number
-from tapegrad.transform.syntax import callee_of, key_of, leaves, text_of
+from tapegrad.transform.syntax import callee_of, key_of, leaves
 from tapegrad.transform.trees import is_code
 from tapegrad.transform.verifier import tape as of_tape
 from tapegrad.transform.verifier.code import POPS, PUSHES, called, module_call, name_of, names_in
@@ -52,12 +52,11 @@ class Keeping:
         )
 
     def tape_statement(self, node: ast.stmt) -> None:
-        text = text_of(node)
-        if text in ("tape = runtime.take_tape()", "top = 0"):
+        if is_code(node, "tape = runtime.take_tape()") or is_code(node, "top = 0"):
             if self.tape.items:
                 raise self.wrong("the tape is taken where values are on it", node)
             return
-        if text == "runtime.give_tape(tape)":
+        if is_code(node, "runtime.give_tape(tape)"):
             self.is_given = True
             if self.tape.items:
                 raise self.wrong("what was kept on the tape is left there", node)

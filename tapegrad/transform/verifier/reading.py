@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from tapegrad.transform.ir import Role
-from tapegrad.transform.syntax import text_of
+from tapegrad.transform.trees import is_code
 from tapegrad.transform.verifier.code import is_in
 from tapegrad.transform.verifier.events import Event, Expected, Value
 from tapegrad.transform.verifier.linear import ONE, ZERO, Map, product, total
@@ -84,10 +84,9 @@ class Reading(Sources):
         return self.edge(events[0], values, target, sign, statement)
 
     def constant(self, node: ast.expr, target: str, statement: ast.stmt) -> Map:
-        text = text_of(node)
-        if text in ("0.0", "-0.0", "0j"):
+        if any(is_code(node, zero) for zero in ("0.0", "-0.0", "0j")):
             return ZERO
-        if text == "1.0":
+        if is_code(node, "1.0"):
             if self.walk.frame.outer is not None:
                 return ONE  # the start of the slope of a recurrence
             self.seeds.append((target, ONE))

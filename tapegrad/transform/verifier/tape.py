@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tapegrad.transform.nodes import is_number
-from tapegrad.transform.syntax import text_of
+from tapegrad.transform.syntax import callee_of
 from tapegrad.transform.verifier.code import POPS, called, calls, is_in, nodes_of, noted, walk
 
 
@@ -211,11 +211,11 @@ def read_value(node: ast.expr) -> tuple[ast.expr, bool] | None:
         case ast.Compare(inner, [ast.NotEq()], [zero]) if is_number(zero, 0):
             found = read_value(inner)
             return found if found is not None and found[1] else None
-        case ast.Call(func, [*_, inner]) if text_of(func) in _OF_BITS:
+        case ast.Call(_, [*_, inner]) if callee_of(node) in _OF_BITS:
             found = read_value(inner)
             return found if found is not None and found[1] else None
-        case ast.Call(func, [ast.Subscript(ast.Name("tape"), index)]):
-            name = text_of(func)
+        case ast.Call(_, [ast.Subscript(ast.Name("tape"), index)]):
+            name = callee_of(node)
             return (index, name == "runtime.from_bits") if name in _OF_NUMBERS else None
         case ast.Subscript(ast.Name("tape"), index):
             return index, False
