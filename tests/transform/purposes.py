@@ -7,7 +7,7 @@ halves of ``f`` are ``f_forward`` and ``f_reverse``, that of the cotangent of ``
 import re
 
 from tapegrad.transform.ir import Role, Value
-from tapegrad.transform.verifier.code import functions_of
+from tapegrad.transform.verifier.code import functions_of, name_of
 from tapegrad.transform.verifier.purpose import Half, Purpose
 
 HALVES = {"forward": Half.FORWARD, "reverse": Half.REVERSE, "tangent": Half.TANGENT}
@@ -38,6 +38,7 @@ def purposes_of(text, uncalled=(), primals=None):
     for code in codes:
         purpose = found[code.name]
         halves = [one for one in codes if one.name in (code.name, purpose.other)]
+        halves.sort(key=lambda one: not found[one.name].is_forward)
         known = set()
         for one in primals or {}:
             if one in (code.name, purpose.other):
@@ -49,5 +50,9 @@ def purposes_of(text, uncalled=(), primals=None):
                 if role not in NOT_IN.get(purpose.half, ()) and (stem := form.fullmatch(name)):
                     roles[name] = Value(role, stem[1])
                     break
+        results = [name_of(leaf) for one in halves[:1] for leaf in one.returned]
+        for name, value in roles.items():
+            if value.role is Role.SEED and int(value.of) < len(results):
+                roles[name] = Value(Role.SEED, results[int(value.of)])
         found[code.name] = Purpose(purpose.half, purpose.of, purpose.other, roles)
     return found
