@@ -26,6 +26,7 @@ from tapegrad.replay.forms import (
     public_name,
 )
 from tapegrad.replay.text import Part, Text, Whole
+from tapegrad.transform import fourier
 
 _MOST_TERMS = 200_000  # of a contraction that is written as loops
 _OF_MATRICES = {  # `transform.rules.numpy_functions.finite_matrices`
@@ -136,6 +137,8 @@ def write_call(text: Text, node: Node) -> None:
     elif _is_of_matrices(node):
         _linear_algebra(text, node, name)
     elif node.name in _TRANSFORMS and node.dtype == FLOAT:
+        if not fourier.IS_AVAILABLE:
+            raise NotRecordedError("the Fourier transforms of this NumPy are not known")
         given = [text.array(node.args[0]), *map(str, node.parameters.values())]
         text.line(f"{name} = {node.name}({', '.join(given)})")
     elif node.name == "checked_index":

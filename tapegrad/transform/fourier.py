@@ -14,7 +14,6 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
-from numpy.fft import _pocketfft_umath as pocketfft  # type: ignore[attr-defined]
 
 from tapegrad.kernels.structs import loop_of_ufunc
 
@@ -30,9 +29,27 @@ _LOOPS = {
     "rfft_n_odd": ("dd->D", _REAL, _COMPLEX),
     "irfft": ("Dd->d", _COMPLEX, _REAL),
 }
-_found = [loop_of_ufunc(getattr(pocketfft, name), kinds) for name, (kinds, *_) in _LOOPS.items()]
-_table = (ctypes.c_int64 * (2 * len(_LOOPS)))(*(word for pair in _found for word in pair))
+_table = (ctypes.c_int64 * (2 * len(_LOOPS)))()
 llvm.add_symbol(_SYMBOL, ctypes.addressof(_table))
+
+
+def _find_loops() -> bool:
+    """Fill the table; return whether NumPy has its transforms where they are expected."""
+    try:
+        from numpy.fft import _pocketfft_umath  # type: ignore[attr-defined]
+
+        found = [
+            loop_of_ufunc(getattr(_pocketfft_umath, name), kinds)
+            for name, (kinds, *_) in _LOOPS.items()
+        ]
+    except (ImportError, AttributeError, ValueError):
+        return False
+    _table[:] = [word for pair in found for word in pair]
+    return True
+
+
+IS_AVAILABLE = _find_loops()
+"""Whether transforms can be compiled; otherwise recorded ones run in Python."""
 
 
 def _transform(name: str):

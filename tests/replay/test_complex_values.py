@@ -5,6 +5,7 @@ import pytest
 from interpreted import assert_equal, interpret, is_compiled
 
 import tapegrad as tg
+from tapegrad.transform import fourier
 
 DRAW = np.random.default_rng(7)
 X = DRAW.uniform(0.3, 1.2, 6)
@@ -194,3 +195,15 @@ def test_what_is_not_known_is_computed_from_complex_values():
     jitted = tg.jit(lambda z: kept(np.tanh(z * z) + 1j * z))
     assert "in Python: tanh" in jitted.inspect(z)
     assert_equal(jitted(z), kept(np.tanh(z * z) + 1j * z), 1e-13)
+
+
+def test_transforms_of_an_unknown_numpy_run_in_python(monkeypatch):
+    interpret(monkeypatch)
+    monkeypatch.setattr(fourier, "IS_AVAILABLE", False)
+
+    def f(x):
+        return kept(np.fft.fft(x * 2.0) + np.sin(x) * x)
+
+    jitted = tg.jit(f)
+    assert "in Python: fourier_of_pairs" in jitted.inspect(X)
+    assert_equal(jitted(X), f(X), 1e-13)
