@@ -8,6 +8,7 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.ops.table.op import TABLE
+from tapegrad.transform.rules.numpy_functions import finite_matrices
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "ops"))
 from cases import ALL, names_of
@@ -187,3 +188,24 @@ def test_central_differences_are_compiled(edge_order, monkeypatch):
     jitted = tg.jit(f)
     assert is_compiled(jitted.inspect(x))
     assert_equal(jitted(x), f(x), 1e-13, 1e-13)
+
+
+@pytest.mark.parametrize("size", range(1, 9))
+def test_systems_of_all_sizes(size):
+    """Small matrices are eliminated in loops, others by LAPACK."""
+    draw = np.random.default_rng(size)
+    for a in (draw.normal(size=(size, size)), np.eye(size)[::-1].copy()):
+        b = draw.normal(size=(size, 2))
+        for given in (a, np.asfortranarray(a)):
+            assert_equal(finite_matrices.inverse(given), np.linalg.inv(a), 1e-11, 1e-12)
+            assert_equal(finite_matrices.determinant(given), np.linalg.det(a), 1e-12, 1e-13)
+            found = finite_matrices.solve_matrix(given, b)
+            assert_equal(found, np.linalg.solve(a, b), 1e-11, 1e-12)
+            found = finite_matrices.solve_vector(given, b[:, 0])
+            assert_equal(found, np.linalg.solve(a, b[:, 0]), 1e-11, 1e-12)
+    singular = np.ones((size, size)) * (size > 1)
+    assert finite_matrices.determinant(singular) == 0.0
+    with pytest.raises(np.linalg.LinAlgError, match="singular"):
+        finite_matrices.inverse(singular)
+    with pytest.raises(np.linalg.LinAlgError, match="singular"):
+        finite_matrices.solve_vector(singular, np.ones(size))
