@@ -29,6 +29,7 @@ class Role(enum.Enum):
     SEED = "its cotangent, which the caller gives"
     PART = "a part of its cotangent, which a call returns"
     RETURNED = "several derivatives that one call returns, where it is computed"
+    HANDED = "a number that the forward half which makes it hands over"
     TANGENT = "its tangent"
     SLOPE = "the derivative of the next value of a recurrence with respect to it"
     REST = "its tangent without the part that comes from the last value of a recurrence"

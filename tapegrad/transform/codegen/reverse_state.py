@@ -182,6 +182,7 @@ class ReverseState(Mode):
             found = self.handed[id(let)] = []
             for stem, kind in variant.handed.items():
                 found.append(identifier := unused(f"{variant.stem}_{stem}", self.types))
+                self.note(identifier, Role.HANDED, let.target)
                 self.types[identifier] = kind
                 self.region.scope.own.add(identifier)
                 self.scopes.scope_of[identifier] = self.region.scope

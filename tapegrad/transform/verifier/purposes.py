@@ -10,12 +10,12 @@ import ast
 from collections.abc import Mapping
 
 from tapegrad.transform.ir import Role
-from tapegrad.transform.verifier.code import Code, is_in, name_of, names_in
+from tapegrad.transform.verifier.code import Code, called, is_in, name_of, names_in, names_of
 from tapegrad.transform.verifier.cotangents import TAPE, Cotangents
 from tapegrad.transform.verifier.purpose import Half
 
 _OF_TANGENTS = frozenset([Role.TANGENT, Role.RETURNED, Role.SLOPE, Role.REST])
-_OF_COTANGENTS = frozenset([Role.COTANGENT, Role.SEED, Role.PART, Role.RETURNED, Role.SLOPE])
+_OF_COTANGENTS = frozenset([*Role]) - {Role.TANGENT, Role.REST}
 
 
 def check_purposes(codes: list[Code], primals: Mapping[str, Code]) -> None:
@@ -38,9 +38,29 @@ def check_purposes(codes: list[Code], primals: Mapping[str, Code]) -> None:
         halves = _halves(by_name[name], by_name)
         for code in halves:
             _check(code, primal)
-        for found in sorted(Cotangents(halves).names - by_name[name].purpose.names.keys()):
+        handed = _handed(halves)
+        known = by_name[name].purpose.names.keys() - handed
+        for found in sorted(Cotangents(halves).names - known):
             what = f"nothing says what {found} is, which is computed from cotangents"
             raise by_name[name].wrong(what, by_name[name].body[0])
+
+
+def _handed(halves: list[Code]) -> set[str]:
+    """Return the names of numbers that other functions hand over; no others may be said to be."""
+    names = halves[0].purpose.names
+    found = {n for n in names if halves[0].purpose.has_role(n, Role.HANDED)}
+    made = {
+        target
+        for code in halves
+        for statement in code.statements
+        if isinstance(statement, ast.Assign)
+        if code.purpose_of(called(statement.value)).is_forward
+        for target in names_of(statement.targets[0])
+    }
+    for code in halves:
+        for name in sorted(found & code.locals - made):
+            raise code.wrong(f"no call hands {name} over", code.body[0])
+    return found
 
 
 def _halves(code: Code, by_name: Mapping[str, Code]) -> list[Code]:
@@ -65,14 +85,15 @@ def _check(code: Code, primal: Code) -> None:
             raise code.wrong(f"{name} cannot be {value.role.value} there", start)
     derivative = Role.TANGENT if is_of_tangents else Role.COTANGENT
     known = {n for n, value in purpose.names.items() if value.role is derivative}
-    passed = [n for n in code.parameters if n in purpose.names]
+    handed = {n for n in purpose.names if purpose.has_role(n, Role.HANDED)}
+    passed = [n for n in code.parameters if n in purpose.names.keys() - handed]
     for node in code.statements:
         if not isinstance(node, ast.Return) or node.value is None:
             continue
         for read in names_in(node.value):
             if read.id in known:
                 passed.append(read.id)
-            elif read.id in code.locals - primal.locals - {*TAPE}:
+            elif read.id in code.locals - primal.locals - handed - {*TAPE}:
                 raise code.wrong(f"nothing says what {read.id} is", node)
     given = _given(primal, code.arrays)
     for name in passed:
