@@ -207,3 +207,14 @@ def test_transforms_of_an_unknown_numpy_run_in_python(monkeypatch):
     jitted = tg.jit(f)
     assert "in Python: fourier_of_pairs" in jitted.inspect(X)
     assert_equal(jitted(X), f(X), 1e-13)
+
+
+@pytest.mark.parametrize("name", ["product", "conversion"])
+def test_arguments_of_single_precision_keep_their_imaginary_parts(name):
+    functions = {
+        "product": lambda z, w: z * w,
+        "conversion": lambda z, w: abs(z.astype(np.complex128) * w).sum(),
+    }
+    z, w = (X + 1j * Y).astype(np.complex64), CODES * 2.0
+    f = functions[name]
+    assert_equal(tg.jit(f)(z, w), f(tg.tensor(z), tg.tensor(w)), 1e-13, 1e-13)

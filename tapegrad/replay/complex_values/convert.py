@@ -51,7 +51,10 @@ def _has_complex(nodes: Sequence[Node]) -> bool:
 def _is_double(nodes: Sequence[Node]) -> bool:
     """Whether no complex number has single precision."""
     return not any(
-        (node.dtype is not None and node.dtype.kind == "c" and node.dtype != COMPLEX)
+        any(
+            one.dtype is not None and one.dtype.kind == "c" and one.dtype != COMPLEX
+            for one in (node, *node.inputs())
+        )
         or any(not _is_double([*body.nodes, *body.inputs]) for body in bodies_of(node))
         for node in nodes
     )
