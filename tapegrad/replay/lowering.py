@@ -150,24 +150,24 @@ def _product_of_transposed(node: Node) -> list[Node]:
         found.append(y := _transposed(y))
     is_column = len(x.shape) == 2 and y.name == "reshape" and y.shape == (x.shape[1], 1)
     if is_column and len(y.args[0].shape) == 1:
-        z = Node("matmul", _of(node.shape[:1], node.dtype), (x, y.args[0]), {}, TABLE["matmul"])
+        z = Node("matmul", of(node.shape[:1], node.dtype), (x, y.args[0]), {}, TABLE["matmul"])
         return [*found, z, _reshaped(z, node.shape)]
-    return [*found, Node("matmul", _of(node.shape, node.dtype), (x, y), {}, TABLE["matmul"])]
+    return [*found, Node("matmul", of(node.shape, node.dtype), (x, y), {}, TABLE["matmul"])]
 
 
 def _transposed(x: Node) -> Node:
     shape = (*x.shape[:-2], x.shape[-1], x.shape[-2])
-    return Node("matrix_transpose", _of(shape, x.dtype), (x,), {}, TABLE["matrix_transpose"])
+    return Node("matrix_transpose", of(shape, x.dtype), (x,), {}, TABLE["matrix_transpose"])
 
 
 def _reshaped(x: Node, shape: tuple[int, ...]) -> Node:
-    return Node("reshape", _of(shape, x.dtype), (x,), {"shape": shape}, TABLE["reshape"])
+    return Node("reshape", of(shape, x.dtype), (x,), {"shape": shape}, TABLE["reshape"])
 
 
 def _item(x: Node, index: Any) -> Node:
     """Return elements of an array."""
     shape = np.broadcast_to(np.zeros(()), x.shape)[index].shape
-    return Node("getitem", _of(shape, x.dtype), (x,), {"index": index}, TABLE["getitem"])
+    return Node("getitem", of(shape, x.dtype), (x,), {"index": index}, TABLE["getitem"])
 
 
 def _is_of_floats(node: Node) -> bool:
@@ -191,7 +191,7 @@ def _logsumexp(node: Node) -> list[Node]:
     found.append(_mapped("subtract", x.shape, x, beside))
     found.append(_mapped("exp", x.shape, found[-1]))
     named = {"axis": axes, "keepdims": keeps}
-    found.append(Node("sum", _of(shape, x.dtype), (found[-1],), named, TABLE["sum"]))
+    found.append(Node("sum", of(shape, x.dtype), (found[-1],), named, TABLE["sum"]))
     found.append(_mapped("log", shape, found[-1]))
     found.append(_mapped("add", shape, found[-1], shift))
     return found
@@ -200,8 +200,8 @@ def _logsumexp(node: Node) -> list[Node]:
 def _finite_max(node: Node) -> list[Node]:
     """Return the values of the largest elements, and 0 for those that are not finite."""
     named = {"axis": axes_of(node), "keepdims": node.parameters["keepdims"]}
-    top = Node("top", _of(node.shape, node.dtype), node.args, named, None, _top)
-    finite = Node("isfinite", _of(node.shape, BOOLEAN), (top,), {}, None, np.isfinite)
+    top = Node("top", of(node.shape, node.dtype), node.args, named, None, _top)
+    finite = Node("isfinite", of(node.shape, BOOLEAN), (top,), {}, None, np.isfinite)
     return [top, finite, _mapped("where", node.shape, finite, top, 0.0)]
 
 
@@ -217,8 +217,8 @@ def _euclidean_norm(node: Node) -> list[Node]:
     (x,) = node.args
     named = {"axis": axes_of(node), "keepdims": node.parameters["keepdims"]}
     square = _mapped("square", x.shape, x)
-    total = Node("sum", _of(node.shape, x.dtype), (square,), named, TABLE["sum"])
-    is_zero = Node("equal", _of(node.shape, BOOLEAN), (total, 0.0), {}, None, np.equal)
+    total = Node("sum", of(node.shape, x.dtype), (square,), named, TABLE["sum"])
+    is_zero = Node("equal", of(node.shape, BOOLEAN), (total, 0.0), {}, None, np.equal)
     positive = _mapped("where", node.shape, is_zero, 1.0, total)
     root = _mapped("sqrt", node.shape, positive)
     return [
@@ -227,11 +227,11 @@ def _euclidean_norm(node: Node) -> list[Node]:
     ]
 
 
-def _of(shape: tuple[int, ...], dtype: np.dtype) -> Any:
+def of(shape: tuple[int, ...], dtype: np.dtype) -> Any:
     """Return an array of a shape without memory of its own."""
     return np.broadcast_to(np.zeros((), dtype), shape)
 
 
 def _mapped(name: str, shape: tuple[int, ...], *args: Any) -> Node:
     (dtype,) = {arg.dtype for arg in args if isinstance(arg, Node) and arg.dtype != BOOLEAN}
-    return Node(name, _of(shape, dtype), args, {}, TABLE[name])
+    return Node(name, of(shape, dtype), args, {}, TABLE[name])

@@ -17,8 +17,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tapegrad.eager.nodes import Body, Node, bodies_of, replaced
-from tapegrad.replay.complex_values.parts import COMPLEX, FLOAT, Parts, is_complex, of
+from tapegrad.replay.complex_values.parts import Parts, is_complex
 from tapegrad.replay.complex_values.rules import RULES
+from tapegrad.replay.forms import COMPLEX, FLOAT
+from tapegrad.replay.lowering import of
 
 
 def in_real_parts(nodes: list[Node], outputs: list[Node]) -> tuple[list[Node], list[Node]]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
 
 from tapegrad.eager.nodes import Node
 from tapegrad.ops.table.op import TABLE
+from tapegrad.replay.forms import BOOLEAN, COMPLEX, FLOAT
+from tapegrad.replay.lowering import of
 
 Part = Node | float
 Pair = tuple[Part, Part]
-COMPLEX, FLOAT, BOOLEAN = map(np.dtype, ("complex128", "float64", "bool"))
 
 
 def is_complex(value: Any) -> bool:
@@ -51,6 +53,12 @@ class Parts:
     def op(self, name: str, shape: tuple[int, ...], /, *args: Any, **parameters: Any) -> Node:
         """Return the float64 value of an op."""
         return self.new(Node(name, of(shape, FLOAT), args, parameters, TABLE[name]))
+
+    def real_like(self, node: Node, args: tuple[Any, ...]) -> Node:
+        """Return the float64 value of the same op of other arguments."""
+        made = copy.copy(node)
+        made.like, made.is_unset, made.dtype, made.args = of(node.shape, FLOAT), False, FLOAT, args
+        return self.new(made)
 
     def test(self, name: str, shape: tuple[int, ...], *args: Any) -> Node:
         """Return the truth of a comparison."""
@@ -179,11 +187,6 @@ class Parts:
         """Return an angle."""
         re, im = (self.array(part, shape) for part in x)
         return self.op("arctan2", shape, im, re)
-
-
-def of(shape: tuple[int, ...], dtype: np.dtype) -> Any:
-    """Return an array of a shape without memory of its own."""
-    return np.broadcast_to(np.zeros((), dtype), shape)
 
 
 def constant(array: np.ndarray) -> Part:

@@ -6,11 +6,11 @@ complex.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 
 from tapegrad.eager.nodes import Node, replaced
-from tapegrad.replay.complex_values.parts import FLOAT, Pair, Part, Parts, is_complex, of
+from tapegrad.replay.complex_values.parts import Pair, Part, Parts, is_complex
+from tapegrad.replay.forms import FLOAT
 
 _HIGHEST_POWER = 16  # up to which powers are products
 
@@ -232,12 +232,10 @@ def _like(parts: Parts, node: Node, part: Part) -> Part:
         if not part or node.name != "sum":
             return part
         part = parts.array(part, node.args[0].shape)
-    made = copy.copy(node)
-    made.like, made.is_unset, made.dtype = of(node.shape, FLOAT), False, FLOAT
-    made.args = (part, *(replaced(arg, parts.same) for arg in node.args[1:]))
+    made = parts.real_like(node, (part, *(replaced(arg, parts.same) for arg in node.args[1:])))
     if node.name == "astype":
         made.parameters = {**node.parameters, "dtype": FLOAT}
-    return parts.new(made)
+    return made
 
 
 @_rule(
@@ -269,10 +267,7 @@ def _concatenate(parts: Parts, node: Node) -> Pair:
             found.append(0.0)
             continue
         arrays = [parts.array(p, value.shape) for p, value in zip(chosen, given, strict=True)]
-        made = copy.copy(node)
-        made.like, made.is_unset, made.dtype = of(node.shape, FLOAT), False, FLOAT
-        made.args = (arrays,)
-        found.append(parts.new(made))
+        found.append(parts.real_like(node, (arrays,)))
     return found[0], found[1]
 
 
@@ -283,16 +278,14 @@ def _put(parts: Parts, node: Node) -> Pair | None:
         return None
     found = []
     for whole, part in zip(parts.pair(base), parts.pair(value), strict=True):
-        made = copy.copy(node)
-        made.like, made.is_unset, made.dtype = of(node.shape, FLOAT), False, FLOAT
         if isinstance(part, Node):
             part = parts.array(part, part.shape)
-        made.args = (
+        args = (
             parts.array(whole, base.shape),
             part,
             *(replaced(place, parts.same) for place in places),
         )
-        found.append(parts.new(made))
+        found.append(parts.real_like(node, args))
     return found[0], found[1]
 
 
@@ -372,10 +365,7 @@ def _matmul(parts: Parts, node: Node) -> Pair | None:
     def product(one: Part, other: Part) -> Part:
         if not isinstance(one, Node) or not isinstance(other, Node):
             return 0.0
-        made = copy.copy(node)
-        made.like, made.is_unset, made.dtype = of(node.shape, FLOAT), False, FLOAT
-        made.args = (one, other)
-        return parts.new(made)
+        return parts.real_like(node, (one, other))
 
     re = parts.difference(product(a, c), product(b, d), node.shape)
     return re, parts.sum(product(a, d), product(b, c), node.shape)
