@@ -19,6 +19,7 @@ from tapegrad.eager.modes import MODE
 from tapegrad.eager.numeric import FUNCTIONS, REFLECTED, operator
 from tapegrad.eager.operators import wants_its_own
 from tapegrad.eager.tensor import Tensor, has_values, wrap
+from tapegrad.eager.traced_calls import made_inside
 from tapegrad.eager.values import is_value
 from tapegrad.eager.ways_out import no_array
 from tapegrad.ops.shape import in_order, is_packed, laid_out
@@ -182,11 +183,23 @@ def _flatten(self: Tensor, order: str = "C") -> Tensor:
 
 def _clone(self: Tensor) -> Tensor:
     """Return a copy; the copy is recorded."""
+    if _is_outside(self):
+        return made_inside(self._a.copy("K"))
     if self.dtype == bool:
         return wrap(self._a.copy("K"))
     made: Tensor = FUNCTIONS["positive"](self)
     # of what is broadcast, NumPy's copies lie otherwise in memory than its results
     return made if self._is_contiguous else laid_out(made, memory_order(self))
+
+
+def _is_outside(x: Tensor) -> bool:
+    """Whether a function is recorded, and a tensor is a constant for it, whose copies are its own.
+
+    Writes to these are recorded.
+    """
+    if not MODE.special or MODE.thread.trace is None:
+        return False
+    return type(x) is Tensor and x._own is None and x.device == HOST
 
 
 def _copied(self: Tensor, order: str = "C") -> Tensor:

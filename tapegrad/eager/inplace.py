@@ -357,6 +357,15 @@ def _assign_batched(target: Tensor, index: Any, value: Any) -> None:
     assign_item(held, places, batched_indices.value_for(target[index], value, level))
 
 
+def add_at(target: Tensor, index: Any, value: Any) -> None:
+    """``numpy.add.at(target, index, value)``: repeated indices add up."""
+    is_traced = MODE.special and MODE.thread.trace is not None
+    if is_traced and not holds_batched((target, index, value)):
+        traced_writes.add_at(target, index, operand(value))
+    else:
+        apply_inplace(indexing.add_at, target, value, unwrap_index(index))
+
+
 def unwrap_index(index: Any) -> Any:
     """Return an index with arrays and integers in place of tensors and sequences."""
     if type(index) is tuple:

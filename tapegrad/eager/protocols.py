@@ -13,16 +13,18 @@ from tapegrad.eager.batched import holds_batched
 from tapegrad.eager.creation import CREATION, as_tensor, linspace
 from tapegrad.eager.dispatch import unwrap
 from tapegrad.eager.modes import MODE
+from tapegrad.eager.nodes import OfTensors
 from tapegrad.eager.numeric import ALIASES, FUNCTIONS, NAMESPACES, PASSIVE, wrap_result
 from tapegrad.eager.numpy_calls import PLANS
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.eager.traced import holds_traced
+from tapegrad.eager.traced_calls import call, is_unknown
 from tapegrad.eager.values import as_array_without_axes
 from tapegrad.eager.ways_out import of_ufunc
 from tapegrad.ops import differences, polynomials, rearranging, statistics
 from tapegrad.ops.table.composite import COMPOSITES
 from tapegrad.ops.table.kinds import Elementwise
-from tapegrad.ops.table.op import TABLE, refuse_masked
+from tapegrad.ops.table.op import TABLE, dtype_of, refuse_masked
 
 UFUNCS: dict[Any, str] = {
     op.function: name
@@ -181,7 +183,7 @@ def _is_passive(ufunc: Any) -> bool:
 
 def _ufunc_at(ufunc: Any, target: Any, index: Any, *values: Any) -> None:
     if isinstance(target, Tensor) and ufunc is np.add:
-        inplace.apply_inplace(TABLE["add_at"], target, *values, inplace.unwrap_index(index))
+        inplace.add_at(target, index, *values)
         return
     what = f"numpy.{ufunc.__name__}.at"
     if _requires_grad((target, *values)):
@@ -332,8 +334,13 @@ def _put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
 
 
 def _bincount(x: Any, weights: Any = None, minlength: int = 0) -> Any:
+    is_traced = MODE.special and MODE.thread.trace is not None
+    if is_traced and is_unknown(x):  # as many as there are bins for the values of a call
+        if weights is not None and dtype_of(weights) != np.float64:
+            weights = FUNCTIONS["astype"](weights, np.float64)
+        return call("bincount", OfTensors(_bincount), (x, weights, minlength), {})
     index = np.asarray(unwrap(x))
-    if not _requires_grad((weights,)):
+    if not _requires_grad((weights,)) and not (is_traced and is_unknown(weights)):
         return wrap_result(np.bincount(index, unwrap(weights), minlength), x, weights)
     size = np.bincount(index, None, minlength).size  # checks the indices
     if np.shape(weights) != index.shape:

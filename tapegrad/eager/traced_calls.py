@@ -384,6 +384,20 @@ def assigned(trace: Trace, x: Node, value: Any, index: Any) -> Node:
     return trace.add(Node("put", example, (x, value), {"index": index}, indexing.put))
 
 
+def added(trace: Trace, x: Node, value: Node, index: Any) -> Node:
+    """Record a copy of a value with another one added at an index; repeated indices add up.
+
+    The arguments are those of `assigned`.
+    """
+    example = copy_with_layout(x.example, x.like)
+    np.add.at(example, example_of_index(index), value.example)
+    if type(index) is list:
+        return trace.add(Node("added_at", example, (x, value, index)))
+    if are_known((x, value)):
+        return Node("constant", example)
+    return trace.add(Node("add_at", example, (x, value), {"index": index}, indexing.add_at))
+
+
 def index_of(trace: Trace, shape: tuple[int, ...], index: Any) -> Any:
     """Return an index of an array of a shape, as a list of checked parts if it is not known."""
     if is_unknown(index):

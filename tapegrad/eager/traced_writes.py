@@ -13,8 +13,8 @@ import numpy as np
 
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.nodes import Node
-from tapegrad.eager.traced import IN_PLACE, NotRecordedError, Traced
-from tapegrad.eager.traced_calls import assigned, example_of_index, index_of
+from tapegrad.eager.traced import IN_PLACE, NotRecordedError, Trace, Traced
+from tapegrad.eager.traced_calls import added, assigned, example_of_index, index_of
 from tapegrad.ops.piecewise import where
 from tapegrad.ops.shape import astype, broadcast_to
 
@@ -45,6 +45,19 @@ def assign_item(target: Any, index: Any, value: Any) -> None:
         if not np.shape(value):
             write(target, where.public(index, value, target))
             return
+    node, place = _written(trace, target, index, value)
+    _rebind(target, assigned(trace, target._node, node, place))
+
+
+def add_at(target: Any, index: Any, value: Any) -> None:
+    """Record ``numpy.add.at(target, index, value)``."""
+    trace = _recording_of(target)
+    node, place = _written(trace, target, index, value)
+    _rebind(target, added(trace, target._node, node, place))
+
+
+def _written(trace: Trace, target: Traced, index: Any, value: Any) -> tuple[Node, Any]:
+    """Return the node of a value for a place in a tensor, in its dtype, and the place."""
     node = trace.node_of(value)
     place = index_of(trace, target.shape, index)
     if len(np.shape(value)) > np.ndim(target._node.example[example_of_index(place)]):
@@ -57,7 +70,7 @@ def assign_item(target: Any, index: Any, value: Any) -> None:
         node = Node("constant", np.asarray(node, target.dtype))
     elif node.dtype != target.dtype:
         node = trace.node_of(astype.public(trace.tensor(node), target.dtype))
-    _rebind(target, assigned(trace, target._node, node, place))
+    return node, place
 
 
 def _recording_of(target: Any) -> Any:

@@ -22,6 +22,7 @@ from tapegrad.ops.shape import (
 from tapegrad.ops.table.composite import composite
 from tapegrad.ops.table.op import (
     array_of,
+    comparable,
     copied,
     dtype_of,
     in_precision_of,
@@ -140,33 +141,40 @@ def interp(x, xp, fp, left=None, right=None, period=None):
         raise TypeError("interp: periods are not supported; take x % period, and extend xp and fp")
     x, xp, fp = (_in_double(_as_real(given)) for given in (x, xp, fp))
     refuse_complex("interp", x, xp)
-    points, at = np.asarray(plain(xp)), np.asarray(plain(x))
-    if points.ndim != 1 or points.size != shape_of(fp)[0]:
+    points, at = comparable(xp), comparable(x)
+    if rank(points) != 1 or shape_of(points) != shape_of(fp)[:1]:
         raise ValueError("interp: xp and fp must be 1-d arrays of one length")
-    if points.size == 1:
-        inside = fp[0] + 0.0 * x
-    else:
-        k = np.clip(np.searchsorted(points, at, side="right") - 1, 0, points.size - 2)
-        with np.errstate(invalid="ignore"):
-            inside = _on_pieces(x, xp, fp, k)
-            # beside infinite values, as in NumPy: the points themselves
-            is_point = (points[k] == at) | (fp[k] == fp[k + 1])
-            inside = where(np.isnan(inside) & is_point, fp[k], inside)
+    inside = fp[0] + 0.0 * x if shape_of(points)[0] == 1 else _on_pieces(x, xp, fp)
     below = fp[0] if left is None else left
     above = fp[-1] if right is None else right
     inside = where(at == points[-1], fp[-1], where(np.isnan(at), np.nan, inside))
     return where(at < points[0], below, where(at > points[-1], above, inside))
 
 
-def _on_pieces(x: Any, xp: Any, fp: Any, k: Any) -> Any:
-    """Interpolate on the pieces with some numbers, from the other end where the first gives nan.
+def _on_pieces(x: Any, xp: Any, fp: Any) -> Any:
+    """Interpolate on the pieces between points, from the other end where the first gives nan.
 
-    A piece of length 0 is chosen for what is outside of all pieces only.
+    The first and the last piece go on outside of the points.
     """
-    length = xp[k + 1] - xp[k]
-    slope = (fp[k + 1] - fp[k]) / where(plain(length) == 0.0, 1.0, length)
-    first = fp[k] + slope * (x - xp[k])
-    return where(np.isnan(first), fp[k + 1] + slope * (x - xp[k + 1]), first)
+    ends = xp[:-1], xp[1:], fp[:-1], fp[1:]
+    at = comparable(x)
+    k = np.searchsorted(comparable(xp)[1:-1], at, side="right")
+    is_table = shape_of(xp)[0] > np.prod(shape_of(x))  # most pieces are not needed
+    with np.errstate(invalid="ignore"):
+        slopes = None if is_table else _slopes(*ends)
+        start, end, first, last = (of_piece[k] for of_piece in ends)
+        slope = _slopes(start, end, first, last) if slopes is None else slopes[k]
+        inside = first + slope * (x - start)
+        inside = where(np.isnan(inside), last + slope * (x - end), inside)
+        # beside infinite values, as in NumPy: the points themselves
+        is_point = (comparable(start) == at) | (comparable(first) == comparable(last))
+        return where(np.isnan(inside) & is_point, first, inside)
+
+
+def _slopes(start: Any, end: Any, first: Any, last: Any) -> Any:
+    """Return the slopes of pieces; those of length 0 are used outside of all points only."""
+    length = end - start
+    return (last - first) / where(comparable(length) == 0.0, 1.0, length)
 
 
 @composite

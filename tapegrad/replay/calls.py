@@ -124,8 +124,14 @@ def write_call(text: Text, node: Node) -> None:
     name = text.names[node] = text.fresh("z")
     if node.name == "matmul":
         _product(text, node, name)
-    elif node.name in ("put", "put_at"):
+    elif node.name in WRITES:
         _assignment(text, node, name)
+    elif node.name == "scatter_add":
+        _scattering(text, node, name)
+    elif node.name == "bincount":
+        _bins(text, node, name)
+    elif node.name == "searchsorted":
+        _search(text, node, name)
     elif node.name == "embed":
         _embedding(text, node, name)
     elif node.name == "power":
@@ -344,18 +350,52 @@ def _is_sum_of_products(terms: list[str], out: str) -> bool:
 # -- assignments -----------------------------------------------------------------------------------
 
 
+WRITES = ("put", "put_at", "add_at", "added_at")
+"""What copies an array and writes to some elements, or adds to them."""
+_ADDING = ("add_at", "added_at")
+
+
 def _assignment(text: Text, node: Node, name: str) -> None:
-    """Write a copy of an array in which some elements are those of another one."""
+    """Write a copy of an array in which others are written, or added, to some elements."""
     base, value, *places = node.args
     index = places[0] if places else node.parameters["index"]
     if not isinstance(base, Node) or not base.shape:
         raise NotRecordedError("an assignment to a number")
-    if text.reads[base] == 1 and base.name in ("put", "put_at", "embed"):
+    if text.reads[base] == 1 and base.name in (*WRITES, "embed"):
         name = text.names[node] = text.names[base]  # nothing else sees the array
     else:
         text.line(f"{name} = {text.array(base)}.copy()")
     shape = np.shape(np.empty(base.shape, np.bool_)[_without_nodes(index)])
-    _assign(text, name, node.shape, index, shape, value)
+    sign = "+=" if node.name in _ADDING else "="
+    _assign(text, name, node.shape, index, shape, value, sign)
+
+
+def _scattering(text: Text, node: Node, name: str) -> None:
+    """Write an array of zeros to some elements of which those of another one are added."""
+    (value,) = node.args
+    text.line(f"{name} = np.zeros({text.shape(node.shape)}{kind_of(node)})")
+    _assign(text, name, node.shape, node.parameters["index"], value.shape, value, "+=")
+
+
+def _bins(text: Text, node: Node, name: str) -> None:
+    """Write the sums of weights, or counts, by numbers that are not negative."""
+    numbers, weights, least = node.args
+    text.line(f"{name} = np.zeros(bins({text.array(numbers)}, {literal(least)}){kind_of(node)})")
+    _check_shape(text, node, name)
+    ones = Node("constant", np.ones((), node.dtype))
+    value = ones if weights is None else weights
+    text.names[ones] = number(ones.example.item())
+    _assign(text, name, node.shape, [numbers], numbers.shape, value, "+=")
+
+
+def _search(text: Text, node: Node, name: str) -> None:
+    """Write the places of values in a sorted array."""
+    points, values, *side = node.args
+    side = [*side, *node.parameters.values()] or ["left"]
+    are_floats = all(isinstance(x, Node) and x.dtype == FLOAT for x in (points, values))
+    if not are_floats or len(side) != 1 or side[0] not in ("left", "right"):
+        raise NotRecordedError("searchsorted of something else than arrays of floats")
+    text.line(f"{name} = np.searchsorted({text.array(points)}, {text.array(values)}, {side[0]!r})")
 
 
 def _embedding(text: Text, node: Node, name: str) -> None:
@@ -381,16 +421,25 @@ def _embedding(text: Text, node: Node, name: str) -> None:
 
 
 def _assign(
-    text: Text, name: str, shape: tuple[int, ...], index: Any, part: tuple[int, ...], value: Any
+    text: Text,
+    name: str,
+    shape: tuple[int, ...],
+    index: Any,
+    part: tuple[int, ...],
+    value: Any,
+    sign: str = "=",
 ) -> None:
-    """Write loops that assign a value to the elements at an index, of the shape `part`."""
+    """Write loops that assign a value to the elements at an index, of the shape `part`.
+
+    With the sign ``+=`` it is added to them.
+    """
 
     def element(at: list[str]) -> str:
         if not isinstance(value, Node):
             return number(value)
         return text.element(value, aligned(value.shape, at))
 
-    text.fill(name, part, element, lambda at: text.place(place_of_item(shape, index, at)))
+    text.fill(name, part, element, lambda at: text.place(place_of_item(shape, index, at)), sign)
 
 
 def _without_nodes(index: Any) -> Any:

@@ -84,6 +84,12 @@ def _put_at(x: Any, value: Any, places: Any) -> Any:
     return made
 
 
+def _added_at(x: Any, value: Any, places: Any) -> Any:
+    made = as_tensor(x).clone()
+    np.add.at(made, _index(places), value)
+    return made
+
+
 def _index(places: Any) -> tuple[Any, ...]:
     """Return an index with arrays and integers in place of tensors."""
     parts = (on_host(unwrap(part)) for part in places)
@@ -102,6 +108,7 @@ def _checked_index(index: Any, extent: int) -> Any:
 _ASSIGNMENTS: dict[str, Callable[..., Any]] = {
     "item_at": _item_at,
     "put_at": _put_at,
+    "added_at": _added_at,
     "checked_index": _checked_index,
     "stop_gradient": lambda x: as_tensor(x).detach(),
 }

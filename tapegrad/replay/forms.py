@@ -73,7 +73,9 @@ _VIEWS = (
     "reshape",
 )
 # calls that are written in a way that fits to each dtype
-_CALLS_OF_SINGLES = ("concatenate", "embed", "matmul", "put", "put_at")
+_CALLS_OF_SINGLES = (
+    *("concatenate", "embed", "matmul", "put", "put_at", "add_at", "added_at", "scatter_add"),
+)
 BLOCKS = ("for_loop", "while_loop", "switch", "derivative")
 _ROWS = ("max", "min")
 _ROWS_OF_CALLS = ("all", "any", "argmax", "argmin")  # functions that are no ops

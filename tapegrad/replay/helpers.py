@@ -28,4 +28,15 @@ def checked_indices(indices, extent):
     return found
 
 
+@njit
+def bins(numbers, least):
+    """Return how many bins there are for some numbers, `least` or more."""
+    most = least - 1
+    for number in numbers:
+        if number < 0:
+            raise ValueError("'list' argument must have no negative elements")
+        most = max(most, number)
+    return most + 1
+
+
 largest = constant(largest_number)

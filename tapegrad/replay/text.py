@@ -255,8 +255,9 @@ class Text:
         shape: tuple[int, ...],
         element: Callable[[list[str]], str],
         place: Callable[[list[str]], list[str]] = list,
+        sign: str = "=",
     ) -> None:
-        """Write loops that assign elements of an array.
+        """Write loops that assign elements of an array, or add to them.
 
         Parameters
         ----------
@@ -268,10 +269,12 @@ class Text:
             The text of an element, by its index.
         place
             The place of an element in the array, by its index.
+        sign
+            That of the assignment, ``+=`` to add.
         """
         index = self.index(shape)
         where = ", ".join(place(index))
-        self.loops(shape, index, [f"{name}[{where or '()'}] = {element(index)}"])
+        self.loops(shape, index, [f"{name}[{where or '()'}] {sign} {element(index)}"])
 
     # -- values -------------------------------------------------------------------------------
 

@@ -398,6 +398,11 @@ def plain(value: Any) -> np.ndarray:
     return as_array(array)
 
 
+def comparable(value: Any) -> Any:
+    """Return the values as an array; in a recording, what stands for them in comparisons."""
+    return plain(value) if getattr(value, "_has_array", True) else value
+
+
 def known(value: Any) -> Any:
     """Return the values if they are there, on the host: not those of a recording or batch."""
     array = getattr(value, "_a", value) if getattr(value, "_has_array", True) else None

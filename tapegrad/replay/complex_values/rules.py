@@ -223,6 +223,7 @@ def _astype(parts: Parts, node: Node) -> Pair | None:
     )
 
 
+_OF_ARRAYS = ("cumsum", "embed", "moved", "scatter_add")
 # -- functions that are linear ---------------------------------------------------------------------
 
 
@@ -240,7 +241,7 @@ def _like(parts: Parts, node: Node, part: Part) -> Part:
 
 @_rule(
     *("getitem", "item_at", "transpose", "matrix_transpose", "broadcast_to", "diagonal"),
-    *("gather", "reshape", "sum", "cumsum", "embed", "moved"),
+    *("gather", "reshape", "sum", "cumsum", "embed", "moved", "scatter_add"),
 )
 def _linear(parts: Parts, node: Node) -> Pair | None:
     x = node.args[0]
@@ -250,7 +251,7 @@ def _linear(parts: Parts, node: Node) -> Pair | None:
     for part in parts.pair(x):
         if isinstance(part, Node) and part.shape != x.shape:
             part = parts.array(part, x.shape)
-        if not isinstance(part, Node) and part and node.name in ("cumsum", "embed", "moved"):
+        if not isinstance(part, Node) and part and node.name in _OF_ARRAYS:
             part = parts.array(part, x.shape)
         found.append(_like(parts, node, part))
     return found[0], found[1]
@@ -271,7 +272,7 @@ def _concatenate(parts: Parts, node: Node) -> Pair:
     return found[0], found[1]
 
 
-@_rule("put", "put_at")
+@_rule("put", "put_at", "add_at", "added_at")
 def _put(parts: Parts, node: Node) -> Pair | None:
     base, value, *places = node.args
     if not isinstance(base, Node):
