@@ -117,7 +117,6 @@ class Batched(Tensor):
     """One item of a batch, whichever it is."""
 
     __slots__ = ("_level", "_value")
-    _is_batched = True  # it has no array (`tapegrad.ops.table.op.places_of`)
     _has_array = False
 
     _level: Level

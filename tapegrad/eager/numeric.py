@@ -40,6 +40,7 @@ from tapegrad.ops import (  # noqa: F401 (importing them fills the table)
     linalg,
     matrix_functions,
     norms,
+    passive,
     piecewise,
     polynomials,
     rearranging,
@@ -59,10 +60,10 @@ from tapegrad.probes import add_probe
 # Functions without derivatives, which return passive tensors.
 PASSIVE = [
     "all", "any", "argmax", "argmin", "argsort", "array_equal", "bitwise_and", "bitwise_not",
-    "bitwise_or", "bitwise_xor", "count_nonzero", "equal", "greater", "greater_equal", "invert",
-    "left_shift", "right_shift", "isclose", "allclose", "isfinite", "isinf", "isnan", "less",
-    "less_equal", "logical_and", "logical_not", "logical_or", "logical_xor", "nonzero", "not_equal",
-    "searchsorted", "signbit",
+    "bitwise_or", "bitwise_xor", "count_nonzero", "digitize", "equal", "greater", "greater_equal",
+    "invert", "left_shift", "right_shift", "isclose", "allclose", "isfinite", "isinf", "isnan",
+    "less", "less_equal", "logical_and", "logical_not", "logical_or", "logical_xor", "nonzero",
+    "not_equal", "searchsorted", "signbit",
 ]  # fmt: skip
 SHAPED_BY_VALUES = ("nonzero",)  # of these, whose results have other shapes for other values
 
@@ -180,6 +181,8 @@ def _passive_function(name: str, module: Any = np) -> Callable[..., Any]:
             return apply_passive(name, compute, function, [*map(operand, args)], kwargs)
         if MODE.special and MODE.thread.trace is not None:
             if holds_traced((*args, *kwargs.values())):
+                if name in passive.IN_TERMS_OF_OTHERS:
+                    return passive.IN_TERMS_OF_OTHERS[name](*map(operand, args), **kwargs)
                 decides = name in SHAPED_BY_VALUES
                 return call(name, OfTensors(function) if decides else compute, args, kwargs)
         found = compute(*map(unwrap, args), **{k: unwrap(v) for k, v in kwargs.items()})

@@ -188,6 +188,8 @@ def known(value: Any, what: str) -> Any:
 
 def apply(op: Op, bound: dict[str, Any]) -> Any:
     """Record an op of which an argument is traced; return what stands for its result."""
+    if op is indexing.gather and is_unknown(bound["index"]):
+        return read_item(bound["x"], bound["index"])
     what = f"an argument of {op.name} that is no array"
     parameters = {name: known(bound[name], what) for name in op.parameters}
     compute = op.forward if isinstance(op, SweptOp) else op.function
@@ -432,6 +434,10 @@ def _checked(trace: Trace, shape: tuple[int, ...], index: Any) -> list[Any]:
     parts: list[Any] = []
     for part in _parts(index):
         if type(part) is Traced and not part.is_known():
+            if part.dtype == np.bool_ and part.shape:
+                _check_masks(trace, shape, index)
+                parts += np.nonzero(part)
+                continue
             if part.dtype != np.int64:
                 raise NotRecordedError(f"an index of dtype {part.dtype} depends on the arguments")
             parts.append(part)
@@ -456,6 +462,13 @@ def _checked(trace: Trace, shape: tuple[int, ...], index: Any) -> list[Any]:
             parts[k] = checked(trace.node_of(part), shape[axis])
         axis += part is not None
     return parts
+
+
+def _check_masks(trace: Trace, shape: tuple[int, ...], index: Any) -> None:
+    """Raise NumPy's error for an index with masks of other shapes than the axes they are for."""
+    shown = trace.node_of(_parts(index))
+    example = example_of(shown) if nodes_in(shown) else shown
+    np.broadcast_to(np.False_, shape)[tuple(example)]
 
 
 def without_masks(part: Any) -> Sequence[Any]:

@@ -22,7 +22,6 @@ from tapegrad.ops.shape import (
 from tapegrad.ops.table.composite import composite
 from tapegrad.ops.table.op import (
     array_of,
-    comparable,
     copied,
     dtype_of,
     in_precision_of,
@@ -33,6 +32,7 @@ from tapegrad.ops.table.op import (
     rank,
     refuse_complex,
     shape_of,
+    undifferentiated,
 )
 
 
@@ -141,7 +141,7 @@ def interp(x, xp, fp, left=None, right=None, period=None):
         raise TypeError("interp: periods are not supported; take x % period, and extend xp and fp")
     x, xp, fp = (_in_double(_as_real(given)) for given in (x, xp, fp))
     refuse_complex("interp", x, xp)
-    points, at = comparable(xp), comparable(x)
+    points, at = undifferentiated(xp), undifferentiated(x)
     if rank(points) != 1 or shape_of(points) != shape_of(fp)[:1]:
         raise ValueError("interp: xp and fp must be 1-d arrays of one length")
     inside = fp[0] + 0.0 * x if shape_of(points)[0] == 1 else _on_pieces(x, xp, fp)
@@ -157,8 +157,8 @@ def _on_pieces(x: Any, xp: Any, fp: Any) -> Any:
     The first and the last piece go on outside of the points.
     """
     ends = xp[:-1], xp[1:], fp[:-1], fp[1:]
-    at = comparable(x)
-    k = np.searchsorted(comparable(xp)[1:-1], at, side="right")
+    at = undifferentiated(x)
+    k = np.searchsorted(undifferentiated(xp)[1:-1], at, side="right")
     is_table = shape_of(xp)[0] > np.prod(shape_of(x))  # most pieces are not needed
     with np.errstate(invalid="ignore"):
         slopes = None if is_table else _slopes(*ends)
@@ -167,14 +167,15 @@ def _on_pieces(x: Any, xp: Any, fp: Any) -> Any:
         inside = first + slope * (x - start)
         inside = where(np.isnan(inside), last + slope * (x - end), inside)
         # beside infinite values, as in NumPy: the points themselves
-        is_point = (comparable(start) == at) | (comparable(first) == comparable(last))
+        low, high = undifferentiated(first), undifferentiated(last)
+        is_point = (undifferentiated(start) == at) | (low == high)
         return where(np.isnan(inside) & is_point, first, inside)
 
 
 def _slopes(start: Any, end: Any, first: Any, last: Any) -> Any:
     """Return the slopes of pieces; those of length 0 are used outside of all points only."""
     length = end - start
-    return (last - first) / where(comparable(length) == 0.0, 1.0, length)
+    return (last - first) / where(undifferentiated(length) == 0.0, 1.0, length)
 
 
 @composite

@@ -28,11 +28,11 @@ from tapegrad.ops.table.op import (
     internal,
     is_differentiated,
     normalize_axis,
-    places_of,
     plain,
     public,
     rank,
     shape_of,
+    undifferentiated,
 )
 
 
@@ -227,7 +227,7 @@ def take(x, indices, axis=None, mode="raise"):
     """Take elements along an axis (by default, of the flattened array)."""
     x, axis = (reshape(x, (-1,)), 0) if axis is None else (atleast_1d(x), axis)
     axis = normalize_axis(axis, rank(x))
-    indices = places_of(indices)
+    indices = undifferentiated(indices)
     if indices.dtype == bool:  # 0 and 1; in a subscript it would be a mask
         indices = indices.astype(np.intp)
     length = shape_of(x)[axis]
@@ -244,7 +244,7 @@ def take(x, indices, axis=None, mode="raise"):
 @composite
 def take_along_axis(x, indices, axis=-1):
     """Take elements along an axis, with separate indices for every position of the other axes."""
-    indices = places_of(indices)
+    indices = undifferentiated(indices)
     if axis is None:
         x, indices, axis = reshape(x, (-1,)), indices.ravel(), 0
     axis = normalize_axis(axis, rank(x))
@@ -274,7 +274,7 @@ def sort(x, axis=-1):
     """Sort along an axis; the cotangents follow the elements."""
     if axis is None:
         x, axis = reshape(x, (-1,)), 0
-    order = np.argsort(plain(x), axis=axis, kind="stable")
+    order = np.argsort(undifferentiated(x), axis=axis, kind="stable")
     return laid_out(take_along_axis(x, order, axis=axis), order_of_copies(x, "K"))
 
 

@@ -24,10 +24,10 @@ from tapegrad.ops.table.op import (
     in_precision_of,
     memory_order,
     normalize_axes,
-    plain,
     rank,
     refuse_complex,
     shape_of,
+    undifferentiated,
 )
 
 
@@ -112,7 +112,7 @@ def quantile(x, q, axis=None, *, method="linear", keepdims=False):
     refuse_complex("quantile", x)
     flat, kept = _flattened(x, axis)
     ordered = sort(flat, -1)  # nan last
-    unknown = np.isnan(plain(ordered)[..., -1:])
+    unknown = np.isnan(undifferentiated(ordered)[..., -1:])
     return _quantiles(ordered, shape_of(flat)[-1], unknown, q, method, kept if keepdims else None)
 
 
@@ -146,12 +146,12 @@ def _quantiles(ordered, count, unknown, q, method, kept):
     low, high = np.floor(at).astype(int), np.ceil(at).astype(int)
     part = in_precision_of(ordered, at - low)
     last = ordered[..., -1:]
-    ordered = where(np.isnan(plain(ordered)), 0.0, ordered)
+    ordered = where(np.isnan(undifferentiated(ordered)), 0.0, ordered)
     if at.ndim == 1:
         first, second = ordered[..., low], ordered[..., high]
     else:
         first, second = take_along_axis(ordered, low), take_along_axis(ordered, high)
-    infinite = np.isinf(plain(first)) | np.isinf(plain(second))
+    infinite = np.isinf(undifferentiated(first)) | np.isinf(undifferentiated(second))
     with np.errstate(invalid="ignore"):
         weighted = first * (1.0 - part) + second * part
         between = where(infinite, weighted, first + (second - first) * part)
@@ -187,7 +187,7 @@ def median(x, axis=None, *, keepdims=False):
 
 def _counted(x: Any, axis: Any, keepdims: bool) -> np.ndarray:
     axes = normalize_axes(axis, rank(x))
-    found = np.sum(~np.isnan(plain(x)), axis=axes, keepdims=keepdims)
+    found = np.sum(~np.isnan(undifferentiated(x)), axis=axes, keepdims=keepdims)
     return as_array(in_precision_of(x, found))
 
 
@@ -197,7 +197,7 @@ def nan_to_num(x, copy=True, nan=0.0, posinf=None, neginf=None):
     refuse_complex("nan_to_num", x)
     if not copy:
         raise TypeError("nan_to_num: copy=False is not supported; assign the result to x[...]")
-    values = plain(x)
+    values = undifferentiated(x)
     if values.dtype.kind not in "fc":  # they are finite
         return copied(array_of(x))
     limits = np.finfo(values.dtype)
@@ -210,18 +210,18 @@ def nan_to_num(x, copy=True, nan=0.0, posinf=None, neginf=None):
 @composite(batching="axis")
 def nansum(x, axis=None, *, keepdims=False):
     """Sum over axes, ignoring nan."""
-    return reduction.sum(where(np.isnan(plain(x)), 0.0, x), axis=axis, keepdims=keepdims)
+    return reduction.sum(where(np.isnan(undifferentiated(x)), 0.0, x), axis=axis, keepdims=keepdims)
 
 
 @composite(batching="axis")
 def nanprod(x, axis=None, *, keepdims=False):
     """Product over axes, ignoring nan."""
-    return prod(where(np.isnan(plain(x)), 1.0, x), axis=axis, keepdims=keepdims)
+    return prod(where(np.isnan(undifferentiated(x)), 1.0, x), axis=axis, keepdims=keepdims)
 
 
 def _replaced(x: Any, number: float) -> Any:
     """Return a copy with a number in place of nan."""
-    return laid_out(where(np.isnan(plain(x)), number, x), memory_order(array_of(x)))
+    return laid_out(where(np.isnan(undifferentiated(x)), number, x), memory_order(array_of(x)))
 
 
 @composite(batching="axis")
@@ -245,7 +245,7 @@ def nanmean(x, axis=None, *, keepdims=False):
 @composite(batching="axis")
 def nanvar(x, axis=None, *, ddof=0, keepdims=False):
     """Variance over axes, ignoring nan."""
-    centred = where(np.isnan(plain(x)), 0.0, x - nanmean(x, axis, keepdims=True))
+    centred = where(np.isnan(undifferentiated(x)), 0.0, x - nanmean(x, axis, keepdims=True))
     squares = reduction.sum(real(centred * conj(centred)), axis=axis, keepdims=keepdims)
     return squares / (_counted(x, axis, keepdims) - ddof)
 
@@ -254,7 +254,7 @@ def nanvar(x, axis=None, *, ddof=0, keepdims=False):
 def nanstd(x, axis=None, *, ddof=0, keepdims=False):
     """Standard deviation over axes, ignoring nan; where it is 0, the derivative is 0."""
     variance = nanvar(x, axis, ddof=ddof, keepdims=keepdims)
-    is_zero = plain(variance) == 0.0
+    is_zero = undifferentiated(variance) == 0.0
     return where(is_zero, 0.0, ew.sqrt(where(is_zero, 1.0, variance)))
 
 
@@ -263,7 +263,7 @@ def nanquantile(x, q, axis=None, *, method="linear", keepdims=False):
     """Quantiles over axes, ignoring nan; nan if all elements are nan."""
     refuse_complex("nanquantile", x)
     flat, kept = _flattened(x, axis)
-    count = np.sum(~np.isnan(plain(flat)), axis=-1, keepdims=True)
+    count = np.sum(~np.isnan(undifferentiated(flat)), axis=-1, keepdims=True)
     ordered = sort(flat, -1)  # nan last
     unknown = count == 0
     return _quantiles(ordered, np.maximum(count, 1), unknown, q, method, kept if keepdims else None)
@@ -284,12 +284,16 @@ def nanmedian(x, axis=None, *, keepdims=False):
 @composite(batching="axis")
 def nanmax(x, axis=None, *, keepdims=False):
     """Maximum over axes, ignoring nan; nan if all elements are nan."""
-    found = reduction.max(where(np.isnan(plain(x)), -np.inf, x), axis=axis, keepdims=keepdims)
+    found = reduction.max(
+        where(np.isnan(undifferentiated(x)), -np.inf, x), axis=axis, keepdims=keepdims
+    )
     return where(_counted(x, axis, keepdims) == 0, np.nan, found)
 
 
 @composite(batching="axis")
 def nanmin(x, axis=None, *, keepdims=False):
     """Minimum over axes, ignoring nan; nan if all elements are nan."""
-    found = reduction.min(where(np.isnan(plain(x)), np.inf, x), axis=axis, keepdims=keepdims)
+    found = reduction.min(
+        where(np.isnan(undifferentiated(x)), np.inf, x), axis=axis, keepdims=keepdims
+    )
     return where(_counted(x, axis, keepdims) == 0, np.nan, found)

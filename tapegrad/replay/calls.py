@@ -38,8 +38,9 @@ _TRANSFORMS = (  # `transform.rules.numpy_functions.fourier`
 )
 _SEVERAL = {  # functions with several results
     "eigh": "np.linalg.eigh({})",
+    "nonzero": "places({})",
     "qr": "np.linalg.qr({})",
-    "slogdet": "np.linalg.slogdet({})",
+    "slogdet": "logarithm_of_determinant({})",
     "thin_svd": "np.linalg.svd({}, False)",
 }
 
@@ -132,6 +133,8 @@ def write_call(text: Text, node: Node) -> None:
         _bins(text, node, name)
     elif node.name == "searchsorted":
         _search(text, node, name)
+    elif node.name == "argsort":
+        _order(text, node, name)
     elif node.name == "embed":
         _embedding(text, node, name)
     elif node.name == "power":
@@ -208,15 +211,30 @@ def write_several(text: Text, node: Node, results: list[Node]) -> None:
     if node.name not in _SEVERAL:
         raise NotRecordedError(f"{node.name} has several results")
     (x,) = node.args
-    if len(x.shape) != 2 or x.dtype != np.float64:
+    are_matrices = len(x.shape) >= 2 and x.dtype == FLOAT and 0 not in x.shape
+    if not are_matrices and node.name != "nonzero":
         raise NotRecordedError(f"{node.name} of an array of shape {x.shape} and dtype {x.dtype}")
     if node.parameters.get("uplo", "L") != "L":
         raise NotRecordedError("eigh of an upper triangle")
-    found = text.fresh("z")
-    text.line(f"{found} = {_SEVERAL[node.name].format(text.array(x))}")
-    for part in results:
-        name = text.names[part] = text.fresh("z")
-        text.line(f"{name} = {found}[{part.parameters['number']}]")
+    found, array = text.fresh("z"), text.array(x)
+    names = [text.fresh("z") for _ in results]
+    text.names |= zip(results, names, strict=True)
+    items = [f"{found}[{part.parameters['number']}]" for part in results]
+    batch = () if node.name == "nonzero" else x.shape[:-2]
+    if not batch:
+        text.line(f"{found} = {_SEVERAL[node.name].format(array)}")
+        for part, name, item in zip(results, names, items, strict=True):
+            text.line(f"{name} = {item}")
+            if part.decides_by_values:
+                _check_shape(text, part, name)
+        return
+    for part, name in zip(results, names, strict=True):
+        text.line(text.empty(name, part.shape))
+    index = text.index(batch)
+    place = ", ".join(index)
+    call = _SEVERAL[node.name].format(f"{array}[{place}]")
+    parts = [f"{name}[{place}] = {item}" for name, item in zip(names, items, strict=True)]
+    text.loops(batch, index, [f"{found} = {call}", *parts])
 
 
 def _powers(text: Text, node: Node, name: str) -> None:
@@ -396,6 +414,21 @@ def _search(text: Text, node: Node, name: str) -> None:
     if not are_floats or len(side) != 1 or side[0] not in ("left", "right"):
         raise NotRecordedError("searchsorted of something else than arrays of floats")
     text.line(f"{name} = np.searchsorted({text.array(points)}, {text.array(values)}, {side[0]!r})")
+
+
+def _order(text: Text, node: Node, name: str) -> None:
+    """Write the indices that sort the rows of an array."""
+    (x,) = node.args
+    array = text.array(x)
+    if len(x.shape) == 1:
+        text.line(f"{name} = np.argsort({array}, kind='mergesort')")
+        return
+
+    def of_row(index: list[str]) -> str:
+        return f"np.argsort({array}[{', '.join(index)}], kind='mergesort')"
+
+    text.line(text.empty(name, node.shape, kind_of(node)))
+    text.fill(name, x.shape[:-1], of_row)
 
 
 def _embedding(text: Text, node: Node, name: str) -> None:

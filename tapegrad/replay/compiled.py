@@ -18,7 +18,7 @@ from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.forks import process_lock
 from tapegrad.kernels import native
 from tapegrad.replay.forms import FLOATS, OtherShapeError
-from tapegrad.replay.helpers import bins, checked_index, checked_indices, largest
+from tapegrad.replay.helpers import bins, checked_index, checked_indices, largest, places
 from tapegrad.replay.program import Program, depending
 from tapegrad.replay.writer import Writer
 from tapegrad.transform.function import gradient, njit, value_alone
@@ -225,6 +225,7 @@ def compiled_text(text: str) -> Any:
                 tg=sys.modules["tapegrad"],
                 determinant=finite_matrices.determinant,
                 inverse=finite_matrices.inverse,
+                logarithm_of_determinant=finite_matrices.logarithm_of_determinant,
                 solve_matrix=finite_matrices.solve_matrix,
                 solve_vector=finite_matrices.solve_vector,
                 fourier_of_pairs=fourier.fourier_of_pairs,
@@ -237,6 +238,7 @@ def compiled_text(text: str) -> Any:
                 checked_index=checked_index,
                 checked_indices=checked_indices,
                 largest=largest,
+                places=places,
             )
             filename = f"<tapegrad jit {next(_numbers)}>"
             native.show(module, filename, text)

@@ -59,7 +59,10 @@ _OF_BOOLEANS = {
 }  # fmt: skip
 _TESTS = ("isfinite", "isinf", "isnan")
 _OF_MATH = ("erf", "erfc")  # which loops compute by vector instructions
-_OF_INTEGERS = ("add", "subtract", "multiply", "negative", "positive", "where")
+_OF_INTEGERS = (
+    *("add", "subtract", "multiply", "negative", "positive", "where", "floor_divide", "mod"),
+    *("at_least", "at_most", "maximum", "minimum", "absolute", "square"),
+)
 _WITHOUT_ROUNDING = ("where", "at_least", "at_most", "stop_gradient", "negative", "positive")
 _OPERATORS_OF_SINGLES = ("add", "subtract", "multiply", "divide", "square")
 _VIEWS = (
@@ -73,7 +76,7 @@ _VIEWS = (
     "reshape",
 )
 # calls that are written in a way that fits to each dtype
-_CALLS_OF_SINGLES = (
+CALLS_OF_SINGLES = (
     *("concatenate", "embed", "matmul", "put", "put_at", "add_at", "added_at", "scatter_add"),
 )
 BLOCKS = ("for_loop", "while_loop", "switch", "derivative")
@@ -134,7 +137,7 @@ def other_shape(node: Node) -> str:
 def check_compiled(node: Node) -> None:
     """Raise if compiled code does not compute a value, or differently from NumPy for its dtype."""
     if node.dtype is None:
-        if node.decides_by_values:
+        if node.decides_by_values and node.name != "nonzero":
             raise NotRecordedError(f"{node.name} has several results and decides by values")
         return
     if node.dtype == COMPLEX and node.name in _OF_COMPLEX:
@@ -143,14 +146,21 @@ def check_compiled(node: Node) -> None:
         raise NotRecordedError(f"{node.name} has dtype {node.dtype}")
     if node.name in ("input", "constant"):
         return
-    if form_of(node) is Form.CALL and node.name not in _CALLS_OF_SINGLES:
+    if form_of(node) is Form.CALL and node.name not in CALLS_OF_SINGLES:
         if SINGLE in (node.dtype, *(arg.dtype for arg in node.inputs())):
             raise NotRecordedError(f"{node.name} of float32")
-    if node.dtype == INTEGER and form_of(node) is Form.MAP and node.name not in _OF_INTEGERS:
+    if node.dtype == INTEGER and form_of(node) is Form.MAP and not _is_of_integers(node):
         raise NotRecordedError(f"{node.name} of integers")
     if node.dtype == BOOLEAN and form_of(node) is Form.MAP and not _is_test(node):
         if node.name not in ("where", "positive"):
             raise NotRecordedError(f"{node.name} of booleans")
+
+
+def _is_of_integers(node: Node) -> bool:
+    """Whether compiled code computes integers as NumPy does."""
+    if node.name == "power":
+        return type(node.args[1]) is int and node.args[1] >= 0
+    return node.name in _OF_INTEGERS
 
 
 def _is_test(node: Node) -> bool:
@@ -162,7 +172,7 @@ def _is_test(node: Node) -> bool:
         or node.name in _TESTS
         or (
             node.name in _OF_BOOLEANS
-            and all(isinstance(arg, Node) and arg.dtype == BOOLEAN for arg in node.args)
+            and all(getattr(arg, "dtype", type(arg)) in (BOOLEAN, bool) for arg in node.args)
         )
     )
 
@@ -199,6 +209,8 @@ def _computed(node: Node, args: list[str]) -> str:
         args[1] = number(float(node.args[1]))  # division by zero gives inf
     if name == "power" and isinstance(node.args[1], Node) and node.args[1].dtype == INTEGER:
         args[1] = f"float({args[1]})"  # for the same reason
+    if name == "floor_divide" and node.dtype == INTEGER:
+        return f"np.floor_divide({args[0]}, {args[1]})"  # of 0, a warning of NumPy
     if name in _OPERATORS:
         return f"{args[0]} {_OPERATORS[name]} {args[1]}"
     if name in _TESTS:

@@ -29,6 +29,19 @@ def checked_indices(indices, extent):
 
 
 @njit
+def places(mask):
+    """Return the indices of the elements that are true, along each axis."""
+    found = np.empty((mask.ndim, np.count_nonzero(mask)), np.int64)
+    count = 0
+    for index, is_true in np.ndenumerate(mask):
+        if is_true:
+            for axis in range(mask.ndim):
+                found[axis, count] = index[axis]
+            count += 1
+    return found
+
+
+@njit
 def bins(numbers, least):
     """Return how many bins there are for some numbers, `least` or more."""
     most = least - 1

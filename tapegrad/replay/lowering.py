@@ -10,9 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.eager.nodes import Node, replaced
+from tapegrad.eager.nodes import Node, copied, replaced
 from tapegrad.ops.table.op import TABLE
-from tapegrad.replay.forms import BOOLEAN, FLOAT, FLOATS, INTEGER, Form, axes_of, form_of
+from tapegrad.replay.forms import (
+    BOOLEAN,
+    CALLS_OF_SINGLES,
+    FLOAT,
+    FLOATS,
+    INTEGER,
+    SINGLE,
+    Form,
+    axes_of,
+    form_of,
+)
 
 _FEW_TERMS = 4  # of an element of a product, up to which loops over the elements add them up
 _MOST_PRODUCTS = 20  # that are spelt out: each takes a dozen lines
@@ -28,6 +38,7 @@ def lowered(recorded: list[Node]) -> tuple[list[Node], dict[Node, Node]]:
     """
     nodes: list[Node] = []
     same: dict[Node, Node] = {}
+    recorded = _in_double_precision(recorded, same)
     are_few = sum(map(_has_few_terms, recorded)) <= _MOST_PRODUCTS
     for node in recorded:
         node.args = replaced(node.args, same)
@@ -35,6 +46,8 @@ def lowered(recorded: list[Node]) -> tuple[list[Node], dict[Node, Node]]:
             node.args = _with_float_exponents(node)
         if form_of(node) is Form.MAP:
             node.args = _with_numbers(node)
+        if node.name == "concatenate" and node.dtype in FLOATS:
+            nodes += _with_one_dtype(node)
         if node.name == "logsumexp" and _is_of_floats(node):
             nodes += _logsumexp(node)
         elif node.name == "finite_max" and _is_of_floats(node):
@@ -45,6 +58,10 @@ def lowered(recorded: list[Node]) -> tuple[list[Node], dict[Node, Node]]:
             nodes += _product(node)
         elif node.name == "product" and all(isinstance(x, Node) for x in node.args):
             nodes += _product_of_transposed(node)
+        elif node.name == "rounded" and node.dtype in FLOATS:
+            nodes += _rounded(node)
+        elif node.name == "argsort" and not node.parameters.keys() - {"axis", "kind", "stable"}:
+            nodes += _argsort(node)
         elif (chosen := _chosen(node)) is not None:
             same[node] = chosen
             continue
@@ -59,6 +76,98 @@ def lowered(recorded: list[Node]) -> tuple[list[Node], dict[Node, Node]]:
             continue
         same[node] = nodes[-1]
     return nodes, same
+
+
+def _in_double_precision(recorded: list[Node], same: dict[Node, Node]) -> list[Node]:
+    """Return the values with calls of float32 as calls of float64, which are rounded then.
+
+    Parameters
+    ----------
+    recorded
+        The values.
+    same
+        Where what stands for some of them is entered.
+    """
+    found: list[Node] = []
+    for node in recorded:
+        if not _is_call_of_singles(node):
+            found.append(node)
+            continue
+        wide = copied(node, {})
+        wide.args = tuple(_converted(arg, FLOAT, found) for arg in node.args)
+        if node.dtype == SINGLE:
+            wide.dtype, wide.like = FLOAT, of(node.shape, FLOAT)
+        found.append(wide)
+        same[node] = _converted(wide, SINGLE, found) if node.dtype == SINGLE else wide
+    return found
+
+
+def _is_call_of_singles(node: Node) -> bool:
+    """Whether compiled code has a call for a value, but of float64 alone."""
+    if node.op is None and node.name not in ("argsort", "searchsorted"):
+        return False
+    if node.dtype not in (SINGLE, INTEGER) or node.name in CALLS_OF_SINGLES:
+        return False
+    arrays = [arg for arg in node.args if isinstance(arg, Node)]
+    are_singles = bool(arrays) and all(arg.dtype == SINGLE for arg in arrays)
+    return are_singles and form_of(node) is Form.CALL
+
+
+def _converted(value: Any, dtype: np.dtype, found: list[Node]) -> Any:
+    """Return an array in another dtype, a number as it is; add what computes it to some values."""
+    if not isinstance(value, Node) or value.dtype == dtype:
+        return value
+    if value.name == "constant":
+        return Node("constant", value.example.astype(dtype))
+    example = of(value.shape, dtype)
+    made = Node("astype", example, (value,), {"dtype": dtype}, TABLE["astype"])
+    found.append(made)
+    return made
+
+
+def _with_one_dtype(node: Node) -> list[Node]:
+    """Let the parts of a concatenation have its dtype; return the values that this needs."""
+    found: list[Node] = []
+    node.args = ([_converted(part, node.dtype, found) for part in node.args[0]],)
+    return found
+
+
+def _rounded(node: Node) -> list[Node]:
+    """Return the values of an array rounded to a number of decimals.
+
+    Source: NumPy's, which rounds the product with a power of 10.
+    """
+    (x,), decimals = node.args, node.parameters["decimals"]
+    if not decimals:
+        return [_mapped("rint", node.shape, x)]
+    there, back = ("multiply", "divide") if decimals > 0 else ("divide", "multiply")
+    scale = 10.0 ** abs(decimals)
+    scaled = _mapped(there, node.shape, x, scale)
+    whole = _mapped("rint", node.shape, scaled)
+    return [scaled, whole, _mapped(back, node.shape, whole, scale)]
+
+
+def _argsort(node: Node) -> list[Node]:
+    """Return the values of the indices that sort an array, along its last axis."""
+    x, *given = node.args
+    axis = given[0] if given else node.parameters.get("axis", -1)
+    found: list[Node] = []
+    if axis is None:
+        found.append(x := _reshaped(x, (int(np.prod(x.shape)),)))
+        axis = -1
+    order = [*range(len(x.shape))]
+    order.append(order.pop(axis))
+    is_last = order == sorted(order)
+    if not is_last:
+        found.append(x := _permuted(x, order))
+    found.append(Node("argsort", of(x.shape, INTEGER), (x,), {"kind": "stable"}, None, np.argsort))
+    return found if is_last else [*found, _permuted(found[-1], [*np.argsort(order).tolist()])]
+
+
+def _permuted(x: Node, order: list[int]) -> Node:
+    """Return an array with its axes in another order."""
+    shape = tuple(x.shape[k] for k in order)
+    return Node("transpose", of(shape, x.dtype), (x,), {"axes": (*order,)}, TABLE["transpose"])
 
 
 def _with_float_exponents(node: Node) -> tuple[Any, ...]:

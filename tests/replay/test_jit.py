@@ -337,7 +337,7 @@ class Doubled(tg.Function):
 OP_BY_OP = {
     "a write to an argument": (write_to_argument, "an argument is changed in place"),
     "several results": (lambda x: tg.linalg.eig(x[:3])[0].real, "several results"),
-    "boolean index": (lambda x: x[x > 0.5], "an index of dtype bool depends"),
+    "a mask of no axes": (lambda x: x[x[0, 0] > 0.5], "an index of dtype bool depends"),
     "function": (lambda x: Doubled.apply(x), "nothing but the Function Doubled is called"),
     "asks whether it is recorded": (lambda x: x * (1.0 + x.requires_grad), "graph of a tensor"),
     "complex": (lambda x: abs(x.astype(np.complex64)), "dtype complex64"),
@@ -350,7 +350,7 @@ class TestOpByOp:
         function, reason = OP_BY_OP[name]
         assert reason in how(function, X.copy())
         assert_equal(tg.jit(function)(X.copy()), function(tg.tensor(X)))
-        if name not in ("boolean index", "a write to an argument", "several results"):
+        if name not in ("a mask of no axes", "a write to an argument", "several results"):
             weights = np.cos(np.arange(function(tg.tensor(X)).size))
             found, expected = (
                 tg.grad(lambda x, f=f: tg.sum(f(x).reshape(-1) * weights))(X)
@@ -361,7 +361,7 @@ class TestOpByOp:
     def test_single_precision(self):
         x = X.astype(np.float32)
         assert "np.float32(" in how(loss, V.astype(np.float32), x)
-        assert "of float32" in how(tg.cumsum, x)
+        assert not how(tg.cumsum, x).startswith("op by op")
         assert "dtype float16" in how(tg.sin, X.astype(np.float16))
         assert tg.jit(times)(x, 2.0).dtype == np.float32
 

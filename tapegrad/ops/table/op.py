@@ -398,8 +398,11 @@ def plain(value: Any) -> np.ndarray:
     return as_array(array)
 
 
-def comparable(value: Any) -> Any:
-    """Return the values as an array; in a recording, what stands for them in comparisons."""
+def undifferentiated(value: Any) -> Any:
+    """Return the values as an array, or what stands for them in a recording or batch.
+
+    For comparisons and indices, which are not differentiated.
+    """
     return plain(value) if getattr(value, "_has_array", True) else value
 
 
@@ -413,11 +416,6 @@ def dtype_of(value: Any) -> np.dtype:
     """Return the dtype of an array, tensor, number or list of numbers."""
     dtype = getattr(value, "dtype", None)
     return plain(value).dtype if dtype is None else dtype
-
-
-def places_of(value: Any) -> Any:
-    """Return an index as an array, or as the tensor that stands for the items of a batch."""
-    return value if getattr(value, "_is_batched", False) else plain(value)
 
 
 def array_of(value: Any) -> Any:

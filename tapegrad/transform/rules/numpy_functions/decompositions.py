@@ -28,6 +28,7 @@ from tapegrad.transform.rules.array_specs import (
     understands,
 )
 from tapegrad.transform.rules.generators import ForwardCode, Generator, ReverseCode
+from tapegrad.transform.rules.numpy_functions.finite_matrices import inverse
 from tapegrad.transform.rules.numpy_functions.linear_algebra import (
     pinv_cotangent,
     pinv_tangent,
@@ -402,19 +403,19 @@ def qr_jvp_a(a, a_dot, z_0, z_1):
 # -- others ----------------------------------------------------------------------------------------
 
 
-@understands("slogdet")
+@understands("slogdet", "logarithm_of_determinant")
 def _(call: Request, a: Any) -> Any:
     return _several(call, "slogdet", a=a)
 
 
 @derivative
 def slogdet_vjp_a(a, a_bar, g_0, g_1):  # the sign, which g_0 belongs to, is constant
-    a_bar += g_1 * np.linalg.inv(a).T
+    a_bar += g_1 * inverse(a).T
 
 
 @derivative
 def slogdet_jvp_a(a, a_dot):
-    return 0.0, np.sum(np.linalg.inv(a).T * a_dot)
+    return 0.0, np.sum(inverse(a).T * a_dot)
 
 
 @understands("lstsq")
