@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tapegrad.transform.ir import (
     Block,
@@ -35,7 +35,7 @@ from tapegrad.transform.nodes import (
 )
 from tapegrad.transform.printer import PARALLEL, UNDEFINED
 from tapegrad.transform.syntax import name_of
-from tapegrad.transform.trees import Part, complete, quoted_block
+from tapegrad.transform.trees import NO_PARTS, Part, complete, quoted_block
 
 Pair = tuple[ast.expr, ast.expr]  # a target and a value
 
@@ -138,11 +138,13 @@ class Builder:
         """Return copies of all statements, as the parser makes them (`complete`)."""
         return list(map(complete, self.body))
 
-    def function(self, identifier: str, parameters: Sequence[str]) -> ast.FunctionDef:
-        """Return the function of all statements."""
+    def function(
+        self, identifier: str, parameters: Sequence[str], parts: Mapping[str, Part] = NO_PARTS
+    ) -> ast.FunctionDef:
+        """Return the function of all statements, with parts in the places of names."""
         arguments = ast.arguments([], [ast.arg(p) for p in parameters], None, [], [], None, [])
         made = ast.FunctionDef(identifier, arguments, self.body or [ast.Pass()], [], lineno=0)
-        return complete(made)
+        return complete(made, parts=parts)
 
 
 def _are_same(target: ast.expr, value: ast.expr) -> bool:
@@ -283,12 +285,17 @@ def result_of(function: FunctionIR) -> ast.expr:
     return ast.Constant(None) if result is None else result
 
 
-def function_of(function: FunctionIR, identifier: str) -> ast.FunctionDef:
-    """Return the code of a function in normal form; its loops run in order."""
+def function_of(
+    function: FunctionIR, identifier: str, parts: Mapping[str, Part] = NO_PARTS
+) -> ast.FunctionDef:
+    """Return the code of a function in normal form; its loops run in order.
+
+    Parts of code may take the places of names.
+    """
     builder = Builder(in_order=True)
     add_block(builder, function.body)
     builder.result(result_of(function))
-    return builder.function(identifier, function.params)
+    return builder.function(identifier, function.params, parts)
 
 
 def print_function(function: FunctionIR, identifier: str) -> str:

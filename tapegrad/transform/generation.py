@@ -21,6 +21,7 @@ from tapegrad.transform.equivalence.derivatives import check
 from tapegrad.transform.equivalence.meanings import defined
 from tapegrad.transform.frontend.source import MISSING
 from tapegrad.transform.generated import Generated, parsed_function, parsed_functions
+from tapegrad.transform.names import namespace
 from tapegrad.transform.protocols import Bound, Derivative
 from tapegrad.transform.rules.partials import op_of_function
 from tapegrad.transform.stubs import inherited_options
@@ -76,7 +77,7 @@ def generate(
         names = list(inspect.signature(derivative.py_func).parameters)
         condition = instance.condition(names)
     text = _text(program.functions)
-    given = (*store.namespace({}), *program.statics)
+    given = (*namespace({}), *program.statics)
     fresh = {t for t, v in program.statics.items() if hasattr(v, "_tapegrad_transform")}
     pure = {t for t, v in program.statics.items() if _is_pure(v)}
     verify(
@@ -99,7 +100,7 @@ def generate(
     verified, faster = functions[:count], functions[count:]
     verify_names(faster, lines, [*given, *(tree.name for tree in verified)])
     wrong, slower = "", ""
-    known, claim = store.namespace(program.statics), derivative.claim(bound.kinds)
+    known, claim = namespace(program.statics), derivative.claim(bound.kinds)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what random arguments lead to
         module = defined(functions, lambda name: known.get(name, MISSING))

@@ -26,7 +26,7 @@ _TARGETS: dict[type[ast.AST], tuple[str, ...]] = {
     ast.Delete: ("targets",), ast.withitem: ("optional_vars",),
 }  # fmt: skip
 _PATTERNS = (ast.Tuple, ast.List, ast.Starred)
-_NO_PARTS: Mapping[str, Any] = {}
+NO_PARTS: Mapping[str, Any] = {}
 
 Part = ast.expr | str | int | float | Sequence[ast.expr | str] | Sequence[ast.stmt]
 
@@ -34,7 +34,7 @@ Part = ast.expr | str | int | float | Sequence[ast.expr | str] | Sequence[ast.st
 def complete(
     node: Any,
     context: type[ast.expr_context] = ast.Load,
-    parts: Mapping[str, Any] = _NO_PARTS,
+    parts: Mapping[str, Any] = NO_PARTS,
 ) -> Any:
     """Return a copy of generated code, as Python's parser makes it of the text of the code.
 

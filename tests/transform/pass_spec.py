@@ -3,8 +3,8 @@
 import ast
 import builtins
 
-from tapegrad.transform.codegen.store import namespace
 from tapegrad.transform.frontend.liveness import assigned, live
+from tapegrad.transform.names import namespace
 from tapegrad.transform.optimize import passes
 from tapegrad.transform.syntax import subtree
 from tapegrad.transform.trees import complete

@@ -4,12 +4,15 @@ import ast
 import itertools
 import random
 
+import numba
 import numpy as np
 import pytest
 from numba import types
 
 from tapegrad.transform.generated import Facts
-from tapegrad.transform.optimize.holding import Flow, Holding
+from tapegrad.transform.ir import FunctionIR, Let, name
+from tapegrad.transform.sharing.flow import Flow, flow_of
+from tapegrad.transform.sharing.holders import Holding
 
 ARRAYS = ("a", "b", "u", "v", "w")  # two parameters, three names that are given arrays
 MATRIX = types.Array(types.float64, 2, "C")
@@ -99,7 +102,7 @@ def run(text, flag):
     return {name: found[name] for name in ARRAYS} | {"whole": whole}, [a, b], many
 
 
-def flow_of(text):
+def flow_in(text):
     functions = {node.name: node for node in ast.parse(HELPERS + text).body}
     facts = Facts(KINDS)
     known = {}
@@ -122,7 +125,7 @@ def test_what_is_said_holds_in_python(seed):
     draw = random.Random(seed)
     start = "    u = a + b\n    v = a.copy()\n    w = np.zeros((2, 2))\n"
     text = f"def f(a, b, pair, many, flag):\n{start}{body_of(draw)}\n    return u\n"
-    flow = flow_of(text)
+    flow = flow_in(text)
     holding = flow.holding()
     for flag in (True, False):
         try:
@@ -147,11 +150,11 @@ def test_what_is_said_holds_in_python(seed):
     ],
 )
 def test_new_arrays_share_with_nothing(value):
-    flow = flow_of(f"def f(a, b, many):\n    u = {value}\n    v = a[:1]\n    return v\n")
+    flow = flow_in(f"def f(a, b, many):\n    u = {value}\n    v = a[:1]\n    return v\n")
     for other in ("a", "b", "v", "whole"):
         assert not flow.may_share("u", other)
     assert flow.may_share("v", "b"), "arguments may be the same"
-    assert not flow_of(f"def f(a, b, many):\n    u = {value}\n    v = a + 1\n").may_share("u", "v")
+    assert not flow_in(f"def f(a, b, many):\n    u = {value}\n    v = a + 1\n").may_share("u", "v")
 
 
 @pytest.mark.parametrize(
@@ -162,11 +165,25 @@ def test_new_arrays_share_with_nothing(value):
     ],
 )
 def test_arrays_from_elsewhere_may_be_arguments(value):
-    flow = flow_of(f"def f(a, b, many):\n    u = np.zeros(3)\n    v = {value}\n    return v\n")
+    flow = flow_in(f"def f(a, b, many):\n    u = np.zeros(3)\n    v = {value}\n    return v\n")
     assert flow.may_share("v", "b")
     assert flow.may_share("u", "v") == ("(u)" in value)
 
 
+def test_functions_of_the_normal_form_are_what_their_names_stand_for():
+    """One of the user may be called like one of Python's, and NumPy by another name."""
+    values = {"k": "xp.ones(2)", "new": "total(k)", "same": "sum(k)"}
+    body = [Let(target, ast.parse(text, mode="eval").body) for target, text in values.items()]
+    for let in body:
+        let.expr.func = name(ast.unparse(let.expr.func))
+    statics = {"xp.ones": np.ones, "total": np.sum, "sum": numba.njit(lambda x: x)}
+    kinds = dict.fromkeys(["k", "new", "same", "x"], MATRIX)
+    flow = flow_of(FunctionIR("f", ["x"], body, name("k"), None, statics, kinds))
+    assert flow.are_apart("k", ["x", "new"])
+    assert not flow.are_apart("k", ["same"])
+    assert not flow.are_apart("x", ["new"]), "the function did not make it"
+
+
 def test_kept_arrays_may_come_back():
-    flow = flow_of("def f(many):\n    u = np.zeros(3)\n    many.append(u)\n    v = many.pop()\n")
+    flow = flow_in("def f(many):\n    u = np.zeros(3)\n    many.append(u)\n    v = many.pop()\n")
     assert flow.may_share("u", "v")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from check import check, module
 
-from tapegrad.transform.independence.uses import changes_nothing
+from tapegrad.transform.sharing.calls import changes_nothing
 from tapegrad.transform.trees import quoted
 
 pytestmark = pytest.mark.texts

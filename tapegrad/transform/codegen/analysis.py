@@ -7,14 +7,15 @@ block every name is defined, and which names carry derivatives.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from numba.core import types
 
 from tapegrad.transform.errors import TransformError
-from tapegrad.transform.facts import NEW_METHODS
+from tapegrad.transform.generated import Facts
 from tapegrad.transform.ir import (
     Block,
     Effect,
@@ -34,6 +35,7 @@ from tapegrad.transform.ir import (
 )
 from tapegrad.transform.kinds import is_array, is_container, is_real, may_share
 from tapegrad.transform.rules import base as rules
+from tapegrad.transform.sharing.holders import Holders
 
 
 @dataclass
@@ -96,47 +98,53 @@ class Arrays:
         self.types = function.types
         self._parent: dict[str, str] = {}
         self.stores: dict[str, list[int]] = {}  # root positions of writes, by class
+        self._values = Holders(Facts(function.types))
         for statement in walk(function.body):
-            self._join(statement)
+            for source, target in self.edges(statement):
+                if may_share(self.types.get(source)) and may_share(self.types.get(target)):
+                    self.unite([target, source])
         for position, statement in enumerate(function.body):
             for inner in walk([statement]):
                 for array in written(inner):
                     self.stores.setdefault(self.of(array), []).append(position)
 
-    def _join(self, statement: Statement) -> None:
-        groups: Iterable[list[Any]] = ()
-        if isinstance(statement, Let) and statement.rule is not None:
-            groups = self.joined_by(statement)
-        elif isinstance(statement, If):
-            groups = [[p.target, p.then, p.orelse] for p in statement.phis]
+    def edges(self, statement: Statement) -> Iterator[tuple[str, str]]:
+        """Yield the names that arrays, or parts of them, may go from and to in a statement."""
+        groups: Iterable[Sequence[str]] = ()
+        if isinstance(statement, If):
+            for phi in statement.phis:
+                yield from ((n, phi.target) for v in (phi.then, phi.orelse) for n in names_in(v))
         elif isinstance(statement, Loop):
-            groups = [[c.phi, c.init, c.next, c.out] for c in statement.carried]
+            for c in statement.carried:
+                sources = [*names_in(c.init), *names_in(c.next)]
+                yield from ((n, target) for target in (c.phi, c.out) for n in sources)
+        elif isinstance(statement, Let) and statement.rule is not None:
+            if statement.rule.base is not None:
+                yield statement.rule.base, statement.target
+            else:
+                groups = self.joined_by(statement)
         elif isinstance(statement, Effect):
             groups = [names_in(statement.statement)]
         elif isinstance(statement, Store) and not is_array(self.types.get(statement.array)):
-            groups = [[statement.array, statement.value]]
+            groups = [[statement.array, *names_in(statement.value)]]
         for group in groups:
-            names = [a.id if isinstance(a, ast.Name) else a for a in group]
-            self.unite([n for n in names if isinstance(n, str) and may_share(self.types.get(n))])
+            yield from ((source, target) for target, source in itertools.permutations(group, 2))
 
-    def joined_by(self, let: Let) -> list[list[Any]]:
+    def joined_by(self, let: Let) -> list[list[str]]:
         """Return the groups of names that may share elements after an operation."""
-        rule = let.rule
+        rule, made = let.rule, defined(let)
+        kinds = [self.types.get(n) for n in made]
         if hasattr(rule, "shared"):
             return rule.shared(let)
         if rule.base is not None:
             return [[let.target, rule.base]]
-        is_known_new = rule.fresh or (type(rule) is rules.Passive and is_new(let))
-        found = [self.types.get(n) for n in defined(let)]
-        if is_known_new and not any(
-            is_container(k) or isinstance(k, types.BaseTuple) for k in found
-        ):
+        is_new = rule.fresh and all(map(is_array, kinds))
+        if is_new or all(isinstance(kind, (types.Number, types.Boolean)) for kind in kinds):
             return []
-        numbers = (types.Number, types.Boolean)
-        if all(isinstance(self.types.get(n), numbers) for n in defined(let)):
-            return []
-        # unknown operations, and operations on arrays without derivative: assume a view
-        return [[*defined(let), *names_in(let.expr)]]
+        held = self._values.holders(let.expr)
+        # arrays that functions without a rule make are not taken for new: copies of them are kept
+        is_function = isinstance(let.expr, ast.Call) and isinstance(let.expr.func, ast.Name)
+        return [[*made, *sorted(held)]] if held or is_function else []
 
     def of(self, array: str) -> str:
         """Return the representative of the alias class of an array."""
@@ -185,16 +193,6 @@ def written(statement: Statement) -> list[str]:
     if isinstance(statement, Store):
         return [statement.array]
     return statement.rule.written() if isinstance(statement, Let) else []
-
-
-def is_new(let: Let) -> bool:
-    """Whether an operation on arrays without derivative allocates a new array."""
-    match let.expr:
-        case ast.Call(ast.Attribute(_, method)):
-            return method in NEW_METHODS
-        case ast.BinOp() | ast.UnaryOp() | ast.Compare():
-            return True
-    return False
 
 
 class Activity:

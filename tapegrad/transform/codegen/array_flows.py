@@ -9,23 +9,21 @@ those of arrays from outside.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from numba.core import types
 
-from tapegrad.transform.codegen.analysis import Arrays, written
+from tapegrad.transform.codegen.analysis import written
 from tapegrad.transform.codegen.instance import Instance
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.ir import (
     Block,
-    Effect,
     FunctionIR,
     If,
     Let,
     Loop,
     Statement,
-    Store,
     closure,
     defined,
     leaves_of,
@@ -252,55 +250,22 @@ class Flows:
         self._before: dict[str, set[str]] = {}
         self._following: dict[str, set[str]] = {}
         for statement in walk(self.function.body):
-            for source, target in self._edges(statement, instance.arrays):
-                self._before.setdefault(target, set()).add(source)
-                self._following.setdefault(source, set()).add(target)
+            if _is_part(statement):
+                continue
+            for source, target in instance.arrays.edges(statement):
+                if may_hold(self.types.get(source)) and may_hold(self.types.get(target)):
+                    self._before.setdefault(target, set()).add(source)
+                    self._following.setdefault(source, set()).add(target)
         known, read, later = _around(self.function, loop)
         results = {n for leaf in leaves_of(self.function.result) for n in names_in(leaf)}
         self._results = results
         names = (known & (read | results)) | self.given
         # a parameter that is a tuple has parts that are known to the caller
-        parts = {
-            n
-            for s in walk(self.function.body)
-            if isinstance(s, Let) and isinstance(s.rule, rules.Part)
-            for n in defined(s)
-        }
+        parts = {n for s in walk(self.function.body) if _is_part(s) for n in defined(s)}
         self.given |= parts
         self.live = [n for n in names | parts if may_hold(self.types.get(n))]
         self.stored_inside = {n for s in walk(loop.body) for n in written(s)}
         self.stored_later = {n for s in later for n in written(s)}
-
-    def _edges(self, statement: Statement, arrays: Arrays) -> Iterator[tuple[str, str]]:
-        """Yield the names that arrays flow from and to in a statement."""
-        if isinstance(statement, If):
-            for phi in statement.phis:
-                for source in (*self._arrays(phi.then), *self._arrays(phi.orelse)):
-                    yield source, phi.target
-        elif isinstance(statement, Loop):
-            for c in statement.carried:
-                for source in (*self._arrays(c.init), *self._arrays(c.next)):
-                    yield source, c.phi
-                    yield source, c.out
-        elif isinstance(statement, Let) and not isinstance(statement.rule, rules.Part):
-            if statement.rule.base is not None:
-                yield statement.rule.base, statement.target
-                return
-            for group in arrays.joined_by(statement):
-                names = [n.id if isinstance(n, ast.Name) else n for n in group]
-                yield from self._joined([n for n in names if isinstance(n, str)])
-        elif isinstance(statement, Store) and not is_array(self.types.get(statement.array)):
-            yield from self._joined([statement.array, *names_in(statement.value)])
-        elif isinstance(statement, Effect):
-            yield from self._joined(names_in(statement.statement))
-
-    def _joined(self, names: Iterable[str]) -> Iterator[tuple[str, str]]:
-        """Yield all pairs of names that may hold arrays."""
-        found = [n for n in names if may_hold(self.types.get(n))]
-        yield from ((one, two) for one in found for two in found if one != two)
-
-    def _arrays(self, value: Any) -> list[str]:
-        return [n for n in names_in(value) if may_hold(self.types.get(n))]
 
     def ancestors(self, names: Iterable[str]) -> set[str]:
         """Return the names that arrays come from, these included."""
@@ -321,6 +286,11 @@ class Flows:
     def is_returned(self, name: str) -> bool:
         """Whether an array may be part of the result."""
         return not self._results.isdisjoint(closure([name], self._following))
+
+
+def _is_part(statement: Statement) -> bool:
+    """Whether a statement takes an item of a tuple that is a parameter."""
+    return isinstance(statement, Let) and isinstance(statement.rule, rules.Part)
 
 
 def _around(function: FunctionIR, loop: Loop) -> tuple[set[str], set[str], list[Statement]]:

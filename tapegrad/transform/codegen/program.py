@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import builtins
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,7 +18,6 @@ from tapegrad.transform.codegen.pullback import write_pullback
 from tapegrad.transform.codegen.pushforward import write_pushforward, write_tangent
 from tapegrad.transform.codegen.segments import cut
 from tapegrad.transform.codegen.split import Variant, write_split
-from tapegrad.transform.codegen.store import namespace
 from tapegrad.transform.declared import Declared
 from tapegrad.transform.errors import TransformError
 from tapegrad.transform.frontend import optionals
@@ -35,6 +33,7 @@ from tapegrad.transform.lowering.assumptions import assumptions
 from tapegrad.transform.lowering.fusion import fuse
 from tapegrad.transform.lowering.inlining import inline
 from tapegrad.transform.lowering.lower import Lowering
+from tapegrad.transform.names import known_as
 from tapegrad.transform.protocols import Returns
 from tapegrad.transform.rules.base import Held, Unknown
 from tapegrad.transform.rules.calls import Call
@@ -292,12 +291,8 @@ class Program:
 
     def static(self, text: str, value: Any, origin: Any) -> str:
         """Return the name in this module of an object that a function refers to as `text`."""
-        texts = [text]
-        if own := getattr(value, "__name__", ""):  # it may have been imported by name
-            texts += [f"{module}.{own}" for module in ("math", "np", "np.linalg")]
-        for found in texts:
-            if known(found, value):
-                return found
+        if (known := known_as(text, value)) is not None:
+            return known
         stem = identifier("".join(c if c.isalnum() else "_" for c in text), "outside")
         # local variables of functions have single underscores before numbers
         for found in [stem, *(f"{stem}__{k}" for k in range(1, len(self.statics) + 2))]:
@@ -321,15 +316,6 @@ class Program:
     def origin_of(self, value: Any) -> Any:
         """Return how to find an object of the module in another process, None if unknown."""
         return next((self.origins.get(t) for t, v in self.statics.items() if v is value), None)
-
-
-def known(text: str, value: Any) -> bool:
-    """Whether a dotted name means an object in every generated module."""
-    first, *rest = text.split(".")
-    found = namespace({}).get(first, getattr(builtins, first, None))
-    for attribute in rest:
-        found = getattr(found, attribute, None)
-    return found is value
 
 
 def _has_unknown(function: FunctionIR) -> bool:

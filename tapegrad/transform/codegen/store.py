@@ -14,24 +14,19 @@ import importlib.abc
 import importlib.machinery
 import inspect
 import json
-import math
-import operator
 import pickle
 import sys
 import types
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tapegrad.kernels import cache, native
 from tapegrad.kernels.llvm.pipeline import use_pipeline
-from tapegrad.transform import deferred
 from tapegrad.transform.cache import machine_code
 from tapegrad.transform.cache.fingerprint import Fingerprint
 from tapegrad.transform.frontend.source import MISSING, outside_value
-from tapegrad.transform.functions import ops, scalar_ops
 from tapegrad.transform.lowering.stand_ins import core_of, made_for, stand_in
+from tapegrad.transform.names import namespace
 
 _HEAD = "# tapegrad: "
 
@@ -192,25 +187,6 @@ def lookup(function: types.FunctionType, dotted: str) -> Any:
     for attribute in rest:
         value = getattr(value, attribute)
     return value
-
-
-def namespace(statics: dict[str, Any]) -> dict[str, Any]:
-    """Return the initial namespace of a generated module."""
-    import numba
-
-    found: dict[str, Any] = {
-        "np": np,
-        "math": math,
-        "numba": numba,
-        "operator": operator,
-        "runtime": deferred.runtime,
-        "arrays": deferred.arrays,
-        "ops": ops,
-        "scalar_ops": scalar_ops,
-        "vector_math": deferred.vector_math,
-    }
-    found.update(statics)
-    return found
 
 
 def load(key: str, recipe: Recipe) -> dict[str, Any] | None:

@@ -23,12 +23,12 @@ from tapegrad.transform import composed, derivatives, frozen
 from tapegrad.transform.builder import function_of
 from tapegrad.transform.checks.checking import is_on
 from tapegrad.transform.codegen.program import Program
-from tapegrad.transform.codegen.store import namespace
 from tapegrad.transform.ensembles.lanes import Lanes, NoLanesError
 from tapegrad.transform.errors import InternalError, TransformError
 from tapegrad.transform.function import CompiledFunction, njit
 from tapegrad.transform.functions import stop_gradient
 from tapegrad.transform.ir import names_of, take
+from tapegrad.transform.names import namespace
 from tapegrad.transform.protocols import Returns
 
 __all__ = ["NoLanesError", "compiled"]

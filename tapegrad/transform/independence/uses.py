@@ -7,76 +7,20 @@ arrays may share elements: parallel code tests that before it runs.
 from __future__ import annotations
 
 import ast
-import functools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-import numpy as np
-
-from tapegrad.transform import facts
 from tapegrad.transform.facts import NEW_METHODS, SHAPE_ATTRIBUTES
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.sums import pairs
 from tapegrad.transform.ir import names_in
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.printer import PARALLEL
-from tapegrad.transform.rules.array_specs import FUNCTIONS
-from tapegrad.transform.rules.effects import EFFECTS, OF_RUNTIME, Effect
+from tapegrad.transform.sharing.calls import TAPE, VIEWS, changes_nothing, effect_of
+from tapegrad.transform.sharing.holders import OUTSIDE, Holders, Holding
 from tapegrad.transform.syntax import PURE, array_of, leaves, name_of, text_of
 
 READ, ADD, STORE = "read", "add", "store"
-VIEWS = facts.VIEWS | {"owned_row", "row"}  # of arrays, and of the tape
-TAPE = frozenset(["tape", "top"])
-
-
-@functools.cache
-def reading() -> frozenset[str]:
-    """Return the functions of NumPy that only read their arguments, besides its ufuncs.
-
-    Those that have a rule are among them, which are known when all rules are imported.
-    """
-    others = ("all", "any", "argmax", "argmin", "argsort", "searchsorted", "where")
-    of_shapes = facts.OF_SHAPES - {"empty", "ones", "zeros"}
-    return of_shapes.union(FUNCTIONS.keys() - VIEWS, others)
-
-
-def inputs_of(call: ast.Call) -> int | None:
-    """Return how many arguments, which come first, a call of a function of NumPy only reads.
-
-    Returns
-    -------
-    int or None
-        None if what the function does is not known, or it gets an output by name.
-    """
-    module, _, name = text_of(call.func).rpartition(".")
-    function = getattr(np, name, None)
-    names = [keyword.arg for keyword in call.keywords]
-    if module != "np" or "out" in names or facts.changes(name, len(call.args), names):
-        return None
-    if (count := facts.output(name)) is not None:
-        return count
-    if isinstance(function, np.ufunc):
-        return function.nin
-    is_type = isinstance(function, type) and issubclass(function, np.generic)
-    is_known = is_type or name in facts.FUNCTIONS or name in reading()
-    return len(call.args) if is_known else None
-
-
-def changes_nothing(call: ast.Call) -> bool:
-    """Whether it is known that a call changes no array, and nothing else but the tape."""
-    module, _, name = text_of(call.func).rpartition(".")
-    if module == "np":
-        inputs = inputs_of(call)
-        return inputs is not None and len(call.args) <= inputs
-    if module == "runtime":
-        return name not in OF_RUNTIME
-    return name in PURE if not module else module in ("math", "cmath", "np.linalg", "scalar_ops")
-
-
-def effect_of(function: str) -> Effect | None:
-    """Return what a function does that generated code calls by a text, None if it is no rule's."""
-    module, _, name = function.rpartition(".")
-    return {"arrays": EFFECTS, "runtime": OF_RUNTIME}.get(module, {}).get(name)
 
 
 @dataclass(frozen=True)
@@ -100,29 +44,38 @@ class Effects:
     returns_views: bool = False
 
 
-@dataclass
-class Uses:
+class Uses(Holders):
     """Collects what statements do with arrays from outside.
 
-    Attributes
+    Parameters
     ----------
     facts
         What is known of the function.
     effects_of
         Returns what a function that is called does, None if that is unknown.
+
+    Attributes
+    ----------
     accesses
         What they do.
     uses_tape
         Whether they use the tape.
     """
 
-    facts: Facts
-    effects_of: Callable[[str], Effects | None]
-    accesses: list[Access] = field(default_factory=list)
-    uses_tape: bool = False
-    _views: dict[str, Access] = field(default_factory=dict)  # of local names
-    _fresh: set[str] = field(default_factory=set)  # local arrays
-    _unknown: set[str] = field(default_factory=set)  # local names of what may be views
+    def __init__(self, facts: Facts, effects_of: Callable[[str], Effects | None]) -> None:
+        super().__init__(facts, self._holding_of)
+        self.effects_of = effects_of
+        self.accesses: list[Access] = []
+        self.uses_tape = False
+        self._views: dict[str, Access] = {}  # of local names
+        self._fresh: set[str] = set()  # local arrays
+
+    def _holding_of(self, name: str) -> Holding | None:
+        """Return what the result of a function may be a view of."""
+        if (found := self.effects_of(name)) is None:
+            return None
+        shown = frozenset(range(len(found.on_arguments)) if found.returns_views else ())
+        return Holding(frozenset(), (shown,), shows_others=False)
 
     def block(self, body: list[ast.stmt]) -> None:
         """Collect the uses of statements."""
@@ -168,15 +121,8 @@ class Uses:
 
     def _bind(self, name: str, value: ast.expr) -> None:
         """Note what array a local name is a view of."""
-        if self.facts.is_number(name) or name in TAPE:
+        if self._is_number(name):
             return
-        if isinstance(value, ast.Call):
-            text = text_of(value.func)
-            effects = self.effects_of(text) if isinstance(value.func, ast.Name) else None
-            effect = effect_of(text)
-            shows = effect is not None and effect.shows
-            if shows or (effects is not None and effects.returns_views):
-                self._unknown.add(name)
         view = self._view(value)
         before = self._views.get(name)
         if name in self._fresh if view is not None else before is not None:
@@ -201,7 +147,7 @@ class Uses:
                     self.uses_tape = True
                 elif is_array(self.facts.kind(name)):
                     self._note(self._of(name), kind)
-                elif name not in self._fresh or name in self._unknown:
+                elif name not in self._fresh:
                     raise UnprovedError(f"of `{text_of(node)}`")
 
     def _store(self, target: ast.Subscript, kind: str) -> None:
@@ -216,17 +162,13 @@ class Uses:
 
     def _of(self, name: str) -> Access | None:
         """Return the array that a name is a view of, None for a local array."""
-        if name in self._unknown:
-            raise UnprovedError(f"`{name}` may be a view of an argument of a call")
         if name in self._fresh:
             return None
         return self._views.get(name, Access(name, READ))
 
     def may_be_view(self, name: str) -> bool:
         """Whether a name may be a view of an array from outside."""
-        if self.facts.is_number(name) or name in TAPE:
-            return False
-        return name in self._unknown or name not in self._fresh
+        return not self._is_number(name) and name not in self._fresh
 
     def _note(self, access: Access | None, kind: str) -> None:
         if access is not None:
@@ -240,7 +182,7 @@ class Uses:
             case ast.Name(id=name) if name in TAPE:
                 self.uses_tape = True
             case ast.Name(id=name):
-                if not self.facts.is_number(name) and name not in self._fresh | self._unknown:
+                if not self.facts.is_number(name) and name not in self._fresh:
                     self._note(self._of(name), READ)
             case ast.Subscript(ast.Name(id=array), index) if array != "tape":
                 self.expression(index)
@@ -265,7 +207,7 @@ class Uses:
         if module in ("np", "math", "cmath", "operator", "np.linalg"):
             if any(k.arg == "out" for k in node.keywords):
                 raise UnprovedError(f"of `{text_of(node)}`")
-            if changes_nothing(node) or all(map(self._is_number, arguments)):
+            if changes_nothing(node) or all(map(self._is_of_numbers, arguments)):
                 effects = [READ] * len(arguments)
         elif (declared := effect_of(text)) is not None:
             kinds = {declared.adds_to: ADD, declared.assigns: STORE}
@@ -287,7 +229,7 @@ class Uses:
         ):
             self.expression(node.func.value)
             effects = [READ] * len(arguments)
-        elif all(map(self._is_number, arguments)) and module in ("ops", "scalar_ops"):
+        elif all(map(self._is_of_numbers, arguments)) and module in ("ops", "scalar_ops"):
             effects = [READ] * len(arguments)
         if effects is None:
             raise UnprovedError(f"of the call of `{text}`, whose effects are unknown")
@@ -300,10 +242,10 @@ class Uses:
             view = self._view(argument)
             if view is not None:
                 self._note(view, effect)
-            elif name_of(argument) not in self._fresh - self._unknown:
+            elif name_of(argument) not in self._fresh:
                 raise UnprovedError(f"of the call of `{text}`, which writes to an argument")
 
-    def _is_number(self, node: ast.expr) -> bool:
+    def _is_of_numbers(self, node: ast.expr) -> bool:
         names = set(names_in(node))
         return all(map(self.facts.is_number, names - {"np", "math"} - PURE))
 
@@ -311,23 +253,16 @@ class Uses:
         """Return the elements of an array from outside that an expression may be a view of."""
         match node:
             case ast.Name(id=name):
-                return None if self.facts.is_number(name) or name in TAPE else self._of(name)
+                return None if self._is_number(name) else self._of(name)
             case ast.Subscript(whole, index):
                 return _within(self._view(whole), index)
-            case ast.Attribute(whole, attribute):
-                return None if attribute in SHAPE_ATTRIBUTES else _some(self._view(whole))
-            case ast.Call(function, arguments):
-                module, _, name = text_of(function).rpartition(".")
-                if name not in VIEWS:
-                    return None
-                inside = arguments[0] if arguments and module in ("np", "arrays") else function
-                whole = inside.value if isinstance(inside, ast.Attribute) else inside
-                return _some(self._view(whole))
-            case ast.Tuple() | ast.List() | ast.IfExp():
-                for part in ast.iter_child_nodes(node):
-                    if isinstance(part, ast.expr) and self._view(part) is not None:
-                        raise UnprovedError(f"of `{text_of(node)}`")
-        return None
+        views = filter(None, map(self._of, self.holders(node) - {OUTSIDE}))
+        match list({view.array: view for view in views}.values()):
+            case []:
+                return None
+            case [view]:
+                return _some(view)
+        raise UnprovedError(f"of `{text_of(node)}`, which may be one of several arrays")
 
 
 def _within(access: Access | None, index: ast.expr) -> Access | None:
@@ -342,9 +277,9 @@ def _within(access: Access | None, index: ast.expr) -> Access | None:
     return Access(access.array, access.kind, (*access.index, *parts))
 
 
-def _some(access: Access | None) -> Access | None:
+def _some(access: Access) -> Access:
     """Return elements of an access whose indices are not known."""
-    return None if access is None else replace(access, index=(*access.index, ast.Slice()))
+    return replace(access, index=(*access.index, ast.Slice()))
 
 
 def effects_of_function(

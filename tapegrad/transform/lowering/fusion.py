@@ -13,6 +13,7 @@ integers selects, as in ``y[i] * (1.0 - w)``, are read in the loop.
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
@@ -45,10 +46,10 @@ from tapegrad.transform.ir import (
 )
 from tapegrad.transform.kinds import is_array, may_share
 from tapegrad.transform.lowering import callees
-from tapegrad.transform.lowering.allocations import Allocations
 from tapegrad.transform.lowering.elements import Elements, leaves, tables
 from tapegrad.transform.lowering.extents import Extents, Key
 from tapegrad.transform.nodes import integer
+from tapegrad.transform.sharing.flow import Flow, flow_of
 from tapegrad.transform.syntax import items_of, key_of, name_of
 
 _DTYPES = {types.int64: ("np.int64", np.int64), types.boolean: ("np.bool_", np.bool_)}
@@ -73,7 +74,6 @@ class Fusion:
         self.types = function.types
         self.elements = Elements(function)
         self.extents = Extents(function)
-        self.allocations = Allocations(function)
         self.taken = names_of(function)
         self.block: Block = []
         self.pending: dict[str, list[Let]] = {}  # expressions, by the names of their values
@@ -88,6 +88,11 @@ class Fusion:
             self.uses.update(reads(statement))
         if function.result is not None:
             self.uses.update(n for leaf in leaves_of(function.result) for n in names_in(leaf))
+
+    @functools.cached_property
+    def flow(self) -> Flow:
+        """Where its arrays may go."""
+        return flow_of(self.function)
 
     def run(self) -> None:
         if any(self.elements.are_computed(s) for s in walk(self.function.body)):
@@ -212,7 +217,7 @@ class Fusion:
         expression = self.pending[stored]
         read = dict.fromkeys([*leaves(expression), *tables(expression)])
         arrays = [n for n in read if is_array(self.types.get(n))]
-        return found if self.allocations.are_apart(store.array, arrays) else None
+        return found if self.flow.are_apart(store.array, arrays) else None
 
     def part(self, index: ast.expr, ndim: int) -> list[ast.expr | int | None] | None:
         """Return the part of an array that an index selects, None if it is not a simple one.
@@ -267,7 +272,7 @@ class Fusion:
         if expression is not None:
             read = [*[n for n in leaves(expression) if n != store.array], *tables(expression)]
             arrays = [n for n in dict.fromkeys(read) if is_array(self.types.get(n))]
-            if arrays and not self.allocations.are_apart(store.array, arrays):
+            if arrays and not self.flow.are_apart(store.array, arrays):
                 self.write(expression)
                 expression = None
         if expression is None:

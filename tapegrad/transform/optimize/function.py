@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from tapegrad.transform.frontend.liveness import live_after
 from tapegrad.transform.generated import Facts, Generated
 from tapegrad.transform.ir import names_in, take
-from tapegrad.transform.optimize.holding import Flow, Holding
 from tapegrad.transform.optimize.module import Module
+from tapegrad.transform.sharing.flow import Flow
+from tapegrad.transform.sharing.holders import Holding
 
 
 class Analyses:

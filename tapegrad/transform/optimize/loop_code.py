@@ -14,9 +14,9 @@ from tapegrad.transform.ir import name
 from tapegrad.transform.nodes import all_of, counting, integer
 from tapegrad.transform.optimize import sizes
 from tapegrad.transform.optimize.elements import Element
-from tapegrad.transform.optimize.holding import Flow
 from tapegrad.transform.optimize.indices import Position
 from tapegrad.transform.optimize.iteration import Iteration
+from tapegrad.transform.sharing.flow import Flow
 from tapegrad.transform.syntax import key_of
 from tapegrad.transform.trees import quoted
 

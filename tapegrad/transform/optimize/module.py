@@ -6,8 +6,9 @@ from collections.abc import Callable, Collection
 
 from tapegrad.transform.frontend.liveness import used
 from tapegrad.transform.generated import Generated
-from tapegrad.transform.optimize.holding import Flow, Holding
 from tapegrad.transform.optimize.vectorized import VectorizedHelpers
+from tapegrad.transform.sharing.flow import Flow
+from tapegrad.transform.sharing.holders import Holding
 
 
 class Module:

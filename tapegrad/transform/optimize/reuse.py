@@ -29,9 +29,9 @@ from tapegrad.transform.generated import Facts
 from tapegrad.transform.ir import names_in
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.optimize.function import Function
-from tapegrad.transform.optimize.holding import Flow
 from tapegrad.transform.optimize.making import is_plain_array, made
 from tapegrad.transform.printer import is_parallel
+from tapegrad.transform.sharing.flow import Flow
 from tapegrad.transform.syntax import (
     blocks_of,
     callee_of,

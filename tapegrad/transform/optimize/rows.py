@@ -17,13 +17,13 @@ from tapegrad.transform.builder import Builder
 from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.independence.plan import known_offsets, moved, offset_of, range_of
 from tapegrad.transform.independence.sums import assignments
-from tapegrad.transform.independence.uses import changes_nothing
 from tapegrad.transform.ir import name as as_name
 from tapegrad.transform.nodes import element_of, integer, is_number
 from tapegrad.transform.optimize import sizes
 from tapegrad.transform.optimize.elements import may_raise_error
 from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.optimize.making import MAKERS, stored_by
+from tapegrad.transform.sharing.calls import changes_nothing
 from tapegrad.transform.syntax import (
     binding,
     blocks_of,

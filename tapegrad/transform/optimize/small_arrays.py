@@ -13,12 +13,12 @@ from typing import Any
 
 from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.generated import Facts
-from tapegrad.transform.independence.uses import changes_nothing
 from tapegrad.transform.nodes import tuple_of
 from tapegrad.transform.optimize.function import Function
-from tapegrad.transform.optimize.holding import OUTSIDE
 from tapegrad.transform.optimize.making import is_plain_array, made
 from tapegrad.transform.printer import is_parallel
+from tapegrad.transform.sharing.calls import changes_nothing
+from tapegrad.transform.sharing.holders import OUTSIDE
 from tapegrad.transform.syntax import (
     blocks_in,
     blocks_of,

@@ -25,13 +25,13 @@ from numba.core import types
 from tapegrad.transform.facts import SHAPE_ATTRIBUTES
 from tapegrad.transform.frontend.liveness import times_assigned, used
 from tapegrad.transform.generated import Facts
-from tapegrad.transform.independence.uses import VIEWS, effect_of, inputs_of
 from tapegrad.transform.ir import names_in
 from tapegrad.transform.nodes import integer
 from tapegrad.transform.optimize.function import Function
-from tapegrad.transform.optimize.holding import Flow
 from tapegrad.transform.optimize.making import MAKERS, is_plain_array
 from tapegrad.transform.optimize.rows import Rows, drop_rows, filled, loops_with_rows
+from tapegrad.transform.sharing.calls import VIEWS, effect_of, inputs_of
+from tapegrad.transform.sharing.flow import Flow
 from tapegrad.transform.syntax import (
     array_of,
     blocks_of,

@@ -22,9 +22,9 @@ from numba.core import types
 from tapegrad.transform.frontend.liveness import assigned
 from tapegrad.transform.frontend.source import MATTERS
 from tapegrad.transform.generated import Facts
-from tapegrad.transform.independence.uses import changes_nothing
 from tapegrad.transform.nodes import opposite
 from tapegrad.transform.optimize.function import Function
+from tapegrad.transform.sharing.calls import changes_nothing
 from tapegrad.transform.syntax import (
     binding,
     blocks_of,

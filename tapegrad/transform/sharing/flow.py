@@ -5,46 +5,32 @@ from __future__ import annotations
 import ast
 import functools
 import itertools
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 
-from tapegrad.transform.facts import NEW_METHODS, SHAPE_ATTRIBUTES
+import numpy as np
+from numba import typeof
+
+from tapegrad.transform.builder import function_of
+from tapegrad.transform.facts import NEW_METHODS
 from tapegrad.transform.generated import Facts
-from tapegrad.transform.independence.uses import TAPE, VIEWS, changes_nothing
-from tapegrad.transform.ir import closure, names_in
-from tapegrad.transform.kinds import is_array
-from tapegrad.transform.syntax import PURE, leaves, name_of, nodes_in, subtree, text_of
+from tapegrad.transform.ir import FunctionIR, closure
+from tapegrad.transform.names import known_as
+from tapegrad.transform.sharing.calls import VIEWS
+from tapegrad.transform.sharing.holders import (
+    OUTSIDE,
+    Holders,
+    Holding,
+    HoldingOf,
+    others_of,
+    taken,
+)
+from tapegrad.transform.syntax import PURE, leaves, nodes_in, subtree, text_of
 
 _PASSING = frozenset(["enumerate", "list", "reversed", "tuple", "zip"])
 _IN_PLACE = frozenset(["fill", "sort"])
-# memory of the tape that no other array of a function has
-_PARTS_OF_TAPE = frozenset(["owned_row", "pop_elements", "pop_owned_elements", "row"])
-OUTSIDE = "(outside)"  # stands for arrays that were made elsewhere
 
 
-@dataclass(frozen=True)
-class Holding:
-    """What a function does with arrays that it is given.
-
-    Attributes
-    ----------
-    kept
-        The positions of arguments that something may hold when it returns, besides its results.
-    results
-        For each part of the result, the positions of arguments that it may share elements with.
-    shows_others
-        Whether a result may also share elements with arrays that are neither arguments nor new.
-    """
-
-    kept: frozenset[int]
-    results: tuple[frozenset[int], ...]
-    shows_others: bool
-
-
-HoldingOf = Callable[[str], Holding | None]
-
-
-class Flow:
+class Flow(Holders):
     """Where the arrays of a function may go.
 
     Parameters
@@ -58,9 +44,8 @@ class Flow:
     """
 
     def __init__(self, tree: ast.FunctionDef, facts: Facts, holding_of: HoldingOf) -> None:
+        super().__init__(facts, holding_of)
         self.tree = tree
-        self.facts = facts
-        self.holding_of = holding_of
         self.kept: set[str] = set()  # names of arrays that something may hold for longer
         self.passed: dict[str, set[str]] = {}  # names, and those that may share elements with them
         self._keepers: set[str] = set()  # names, not of arrays, that such things may have
@@ -94,6 +79,11 @@ class Flow:
     def may_share(self, one: str, other: str) -> bool:
         """Whether two arrays may have elements in common."""
         return bool(self.origins(one) & self.origins(other))
+
+    def are_apart(self, array: str, others: Iterable[str]) -> bool:
+        """Whether an array was made by the function, and shares no element with others."""
+        found = self.origins(array)
+        return OUTSIDE not in found and all(self.origins(n).isdisjoint(found) for n in others)
 
     def origins(self, name: str) -> set[str]:
         """Return a name and all whose elements it may have, `OUTSIDE` for those made elsewhere."""
@@ -165,19 +155,6 @@ class Flow:
             found |= self._given(pairs, held)
         return held
 
-    def is_array(self, node: ast.expr) -> bool:
-        """Whether an expression is known to be an array of numbers."""
-        return self._is_array(name_of(node))
-
-    def _is_array(self, name: str) -> bool:
-        return name == "tape" or is_array(self.facts.kind(name))
-
-    def is_part(self, node: ast.expr) -> bool:
-        """Whether an expression is known to be an array of numbers, or a part of one."""
-        while isinstance(node, ast.Subscript):
-            node = node.value
-        return self.is_array(node)
-
     # -- statements ---------------------------------------------------------------------------
 
     def _statement(self, node: ast.stmt) -> None:
@@ -215,10 +192,10 @@ class Flow:
                 if len(values) == len(targets):
                     return list(zip(targets, values, strict=True))
             case ast.Assign([ast.Tuple() as target], ast.Call() as call):
-                found, parts = self._known(call), leaves(target)
+                found, parts = self.known(call), leaves(target)
                 if found is not None and len(found.results) == len(parts):
                     given: list[ast.expr] = [
-                        ast.Tuple([*_taken(call, held), *_others(found)], ast.Load())
+                        ast.Tuple([*taken(call, held), *others_of(found)], ast.Load())
                         for held in found.results
                     ]
                     return list(zip(parts, given, strict=True))
@@ -241,59 +218,6 @@ class Flow:
                 case _:
                     self._keep(part, sources)
 
-    def _is_number(self, name: str) -> bool:
-        return name in TAPE or self.facts.is_number(name)
-
-    def _names(self, node: ast.AST) -> set[str]:
-        return set(names_in(node)) - TAPE
-
-    # -- expressions --------------------------------------------------------------------------
-
-    def holders(self, node: ast.expr) -> set[str]:
-        """Return the names of arrays that a value may hold or share elements with."""
-        match node:
-            case ast.Name(id=name):
-                return set() if self._is_number(name) else {name}
-            case ast.Constant():
-                return set()
-            case ast.Subscript(whole):
-                return self.holders(whole)
-            case ast.Attribute(whole, attribute):
-                return set() if attribute in SHAPE_ATTRIBUTES else self.holders(whole)
-            case ast.BoolOp() | ast.IfExp() | ast.List() | ast.Starred() | ast.Tuple():
-                return set().union(*map(self.holders, _parts(node)))
-            case ast.BinOp() | ast.UnaryOp() | ast.Compare():
-                # of tuples and lists the result holds the parts, of arrays it is a new array
-                return set().union(*(self.holders(n) for n in _parts(node) if not self.is_part(n)))
-            case ast.Call():
-                return self._result(node)
-        return self._names(node)
-
-    def _known(self, node: ast.Call) -> Holding | None:
-        """Return what a function of the module does, with all of its arguments."""
-        found = self.holding_of(node.func.id) if isinstance(node.func, ast.Name) else None
-        if found is not None and node.keywords:
-            self._keep(node, self._names(node))
-        return found
-
-    def _result(self, node: ast.Call) -> set[str]:
-        """Return the names of arrays that the result of a call may hold or share elements with."""
-        arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
-        everything: set[str] = set().union(*map(self.holders, arguments))
-        module, _, name = text_of(node.func).rpartition(".")
-        if module in ("np", "math", "np.linalg"):
-            return set() if changes_nothing(node) and name not in VIEWS else everything
-        if name in _PARTS_OF_TAPE if module == "runtime" else not module and name in PURE:
-            return set()
-        if (found := self._known(node)) is not None:
-            held: set[int] = set().union(*found.results)
-            return set().union(*map(self.holders, [*_taken(node, held), *_others(found)]))
-        match node.func:
-            case ast.Attribute(owner) if module not in ("runtime", "arrays"):
-                is_new = name in NEW_METHODS and self.is_part(owner)
-                return set() if is_new else everything | self.holders(owner) | {OUTSIDE}
-        return everything if module == "arrays" else everything | {OUTSIDE}
-
     def _call(self, node: ast.Call) -> None:
         """Note the arrays that something may hold after a call, besides its result."""
         arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
@@ -304,39 +228,27 @@ class Flow:
             if name.startswith("push_") and not name.endswith("_elements"):
                 self._held(node, arguments)
             return
-        if (found := self._known(node)) is not None:
-            self._held(node, _taken(node, found.kept))
-        elif isinstance(node.func, ast.Attribute):
+        if (found := self.known(node)) is not None:
+            if node.keywords:
+                self._keep(node, self._names(node))
+            self._held(node, taken(node, found.kept))
+        elif isinstance(node.func, ast.Attribute) and module != "operator":
             is_known = name in NEW_METHODS | VIEWS | _IN_PLACE
             if not is_known or not self.is_part(node.func.value):
                 self._held(node, arguments)
         elif name not in PURE | _PASSING and not all(map(self._is_plain, arguments)):
             self._held(node, arguments)
 
-    def _is_plain(self, node: ast.expr) -> bool:
-        """Whether an argument is known to hold nothing but numbers: a function cannot change it."""
-        match node:
-            case ast.Tuple(items) | ast.List(items):
-                return all(map(self._is_plain, items))
-            case ast.Subscript(whole):
-                return self._is_plain(whole)
-            case ast.Name(id=name):
-                return self._is_array(name) or self._is_number(name)
-            case ast.Constant():
-                return True
-        return False
 
-
-def _parts(node: ast.expr) -> list[ast.expr]:
-    """Return the expressions that an expression is made of."""
-    return [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
-
-
-def _others(found: Holding) -> list[ast.expr]:
-    """Return what stands for arrays that are neither arguments of a call nor new."""
-    return [ast.Name(OUTSIDE, ast.Load())] if found.shows_others else []
-
-
-def _taken(call: ast.Call, positions: Collection[int]) -> list[ast.expr]:
-    """Return the arguments at some positions."""
-    return [argument for k, argument in enumerate(call.args) if k in positions]
+def flow_of(function: FunctionIR) -> Flow:
+    """Return where the arrays of a function in normal form may go, before it has rules."""
+    kinds = dict(function.types)
+    parts: dict[str, ast.expr] = {}
+    for text, value in function.statics.items():
+        if isinstance(value, (bool, int, float, complex, np.generic)):
+            parts[text] = ast.Constant(0)
+        elif isinstance(value, np.ndarray) and "." not in text:
+            kinds[text] = typeof(value)
+        else:
+            parts[text] = ast.Name(known_as(text, value) or OUTSIDE)
+    return Flow(function_of(function, "function", parts), Facts(kinds), lambda name: None)

@@ -1,0 +1,1 @@
+"""Which names of a function may share elements of arrays."""
