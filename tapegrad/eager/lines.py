@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import linecache
 import os
 import sys
 from pathlib import Path
-from types import FrameType
+from types import FrameType, TracebackType
 
 import numpy as np
 
@@ -34,6 +35,29 @@ def frame_of_user() -> FrameType:
     while frame.f_back is not None and _is_between(frame.f_code.co_filename):
         frame = frame.f_back
     return frame
+
+
+def line_of_user_in(traceback: TracebackType | None) -> tuple[str, int] | None:
+    """Return the file and number of the innermost line of such code in a traceback."""
+    found = None
+    while traceback is not None:
+        filename = traceback.tb_frame.f_code.co_filename
+        if not _is_between(filename):
+            found = filename, traceback.tb_lineno
+        traceback = traceback.tb_next
+    return found
+
+
+def line_of_user() -> tuple[str, int]:
+    """Return the file and number of the line that such code is at."""
+    frame = frame_of_user()
+    return frame.f_code.co_filename, frame.f_lineno
+
+
+def described(filename: str, number: int) -> str:
+    """Return what errors and warnings say of a line: its number, file and text."""
+    text = linecache.getline(filename, number).strip()
+    return f"line {number} of {Path(filename).name}" + (text and f", `{text}`,")
 
 
 def _is_between(filename: str) -> bool:

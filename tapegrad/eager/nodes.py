@@ -32,13 +32,15 @@ class Node:
         An array with the layout of the value when recorded; None afterwards, but for constants.
     is_unset
         Whether the elements of that array are none of the value yet: those of `example` are.
+    line
+        The file and number of the user's line that computes it, if known.
     compute
         Computes the value on arrays, if it is that of no op: an `OfTensors` also on tensors.
     """
 
     __slots__ = (
-        "args", "compute", "dtype", "is_unset", "like", "name", "op", "parameters", "results",
-        "shape",
+        "args", "compute", "dtype", "is_unset", "like", "line", "name", "op", "parameters",
+        "results", "shape",
     )  # fmt: skip
 
     def __init__(
@@ -61,6 +63,7 @@ class Node:
         self.like: Any = example
         self.is_unset = is_unset
         self.results = 0
+        self.line: tuple[str, int] | None = None
         if not isinstance(example, tuple):
             self.shape, self.dtype = example.shape, example.dtype
 

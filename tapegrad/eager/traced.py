@@ -16,15 +16,13 @@ the user: the function then runs op by op.
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from tapegrad.cuda.array import HOST, on_host
-from tapegrad.eager.lines import frame_of_user
+from tapegrad.eager.lines import described, line_of_user
 from tapegrad.eager.modes import MODE, ModeContext
 from tapegrad.eager.nodes import Node, copy_with_layout, nodes_in
 from tapegrad.eager.tensor import Tensor, wrap
@@ -54,7 +52,14 @@ class NotRecordedError(BaseException):
     """Raised for what a recording cannot express, although ops on tensors can.
 
     Code that handles exceptions must not handle it: op by op, there is none.
+
+    Attributes
+    ----------
+    line
+        The file and number of the user's line, if the one that raised it is none.
     """
+
+    line: tuple[str, int] | None = None
 
 
 class UnknownLayoutError(NotRecordedError):
@@ -66,10 +71,7 @@ def _depends_on_value(what: str) -> RecordingError:
 
     The recording fails even if that line is in a ``try`` statement.
     """
-    frame = frame_of_user()
-    filename, number = frame.f_code.co_filename, frame.f_lineno
-    text = linecache.getline(filename, number).strip()
-    line = f"line {number} of {Path(filename).name}" + (text and f", `{text}`,")
+    line = described(*line_of_user())
     error = RecordingError(f"jit: {line} {what}, which may differ between calls. {_WAYS_OUT}")
     if MODE.thread.trace is not None:
         MODE.thread.trace.outermost.failure = error
@@ -102,6 +104,8 @@ class Trace:
         The tensors from outside that require grad, and the arguments that stand for them.
     numbers
         The values that may be numbers of Python op by op: these take the dtype of an array.
+    notes_lines
+        Whether values get the user's lines: in the outermost recording, it is about all inside.
     """
 
     def __init__(self, outer: Trace | None = None, device: str = HOST) -> None:
@@ -114,6 +118,7 @@ class Trace:
         self.numbers: set[Node] = set() if outer is None else outer.numbers
         self.parameters: list[tuple[Tensor, Node]] = []
         self.is_open = True
+        self.notes_lines = False
         self.outermost: Trace = self if outer is None else outer.outermost
         self.failure: RecordingError | None = None  # that was raised, and may have been handled
         self.read: list[Traced] = []  # tensors of the outer recording that it reads
@@ -157,6 +162,8 @@ class Trace:
         """Add a value, unless it is known; return it."""
         if node.name != "constant":
             self.nodes.append(node)
+            if self.outermost.notes_lines:
+                node.line = line_of_user()
         return node
 
     def node_of(self, value: Any) -> Any:

@@ -18,6 +18,7 @@ from tapegrad.eager.batched import BatchError, batched, innermost, is_at, lowere
 from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.lines import level_of_user
 from tapegrad.eager.modes import MODE
+from tapegrad.eager.traced import RecordingError
 from tapegrad.func import grad, value_and_grad, vmap
 from tapegrad.pickling import reduced
 from tapegrad.pytrees import holds_tensor, tree
@@ -25,6 +26,7 @@ from tapegrad.replay.arguments import Arguments
 from tapegrad.replay.compiled import as_given, as_tensors, is_tracked
 from tapegrad.replay.direct import DirectCall
 from tapegrad.replay.drawing import drawn
+from tapegrad.replay.errors import OpByOpWarning
 from tapegrad.replay.forms import OtherShapeError
 from tapegrad.replay.guards import guard_of
 from tapegrad.replay.plan import Plan
@@ -46,11 +48,15 @@ def _shown(part: Any) -> str:
 
 
 class CacheInfo(NamedTuple):
-    """How often a jitted function was called with known kinds of arguments, and with new ones."""
+    """How often a jitted function was called with known kinds of arguments, and with new ones.
+
+    `op_by_op` is how many of the recordings, `currsize` in all, are not all compiled.
+    """
 
     hits: int
     misses: int
     currsize: int
+    op_by_op: int
 
 
 class JittedFunction:
@@ -61,9 +67,12 @@ class JittedFunction:
         function: Callable[..., Any],
         static_argnums: tuple[int, ...],
         static_argnames: tuple[str, ...],
+        is_strict: bool = False,
     ) -> None:
         functools.update_wrapper(self, function, updated=())
         self.function = function
+        self.is_strict = is_strict
+        self._has_warned = False  # of what runs op by op
         self.static_argnums = static_argnums
         self.static_argnames = static_argnames
         self._known: dict[Any, Recorded] = {}
@@ -104,9 +113,30 @@ class JittedFunction:
                 return call.value(leaves)
         arguments = self._arguments(args, kwargs)
         recorded = self._recorded(arguments)
+        self._note_slow(recorded)
         found = recorded.run(arguments)
+        self._note_slow(recorded)
         self._note_direct(args, kwargs, arguments)
         return found
+
+    def _note_slow(self, recorded: Recorded) -> None:
+        """Warn of what runs op by op, or refuse it.
+
+        Raises
+        ------
+        RecordingError
+            If that is not allowed.
+        """
+        if recorded.plan is not None and recorded.region is not None:
+            return
+        if not self.is_strict and self._has_warned:
+            return
+        slow = recorded.slow
+        if slow and self.is_strict:
+            raise RecordingError(f"jit: {self!r} {slow}. With strict=True, that is refused")
+        if slow:
+            self._has_warned = True
+            warnings.warn(f"jit: {self!r} {slow}", OpByOpWarning, stacklevel=level_of_user())
 
     def _note_direct(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], arguments: Arguments
@@ -135,7 +165,7 @@ class JittedFunction:
         key = arguments.key, tuple(flags), level.randomness
         if key not in self._of_batches:
             axes = tuple(0 if flag else None for flag in flags)
-            self._of_batches[key] = _OfItems(self.function, arguments, axes, level.randomness)
+            self._of_batches[key] = _OfItems(self, arguments, axes, level.randomness)
         over = self._of_batches[key]
         outer = tuple(other for other in MODE.thread.levels if other.depth < level.depth)
         try:
@@ -151,8 +181,8 @@ class JittedFunction:
         )
 
     def __reduce__(self) -> Any:
-        statics = self.static_argnums, self.static_argnames
-        return reduced(self, JittedFunction, self.function, *statics)
+        options = self.static_argnums, self.static_argnames, self.is_strict
+        return reduced(self, JittedFunction, self.function, *options)
 
     def _arguments(self, args: Any, kwargs: Any) -> Arguments:
         return Arguments(args, kwargs, self.static_argnums, self.static_argnames)
@@ -215,6 +245,7 @@ class JittedFunction:
                 if any(map(is_tracked, arguments.leaves)):
                     return otherwise(*args, **kwargs)
             recorded = self._recorded(arguments)
+            self._note_slow(recorded)
             places = arguments.places(numbers)
             if is_on_device:
                 made = None
@@ -234,6 +265,7 @@ class JittedFunction:
                 value, found = derivative(*map(as_given, arguments.leaves), *region.constants)
             except (TransformError, NumbaError, OtherShapeError) as error:
                 recorded.run_op_by_op(f"its gradient: {error}")
+                self._note_slow(recorded)
                 return otherwise(*args, **kwargs)
             if (call := call or self._note_direct(args, kwargs, arguments)) is not None:
                 call.add_gradient(derivative, places, chosen)
@@ -259,7 +291,8 @@ class JittedFunction:
         """
         key = key_of(transforms)
         if key not in self._transforms:
-            made = _TransformOfJitted(op_by_op, self.static_argnums, self.static_argnames)
+            statics = self.static_argnums, self.static_argnames
+            made = _TransformOfJitted(op_by_op, *statics, self.is_strict)
             functools.update_wrapper(made, self, updated=())
             self._transforms[key] = made
         return self._transforms[key]
@@ -311,7 +344,8 @@ class JittedFunction:
 
     def cache_info(self) -> CacheInfo:
         """Return how often recordings were found, and how many there are."""
-        return CacheInfo(self._hits, self._misses, len(self._known))
+        slow = sum(bool(recorded.slow) for recorded in self._known.values())
+        return CacheInfo(self._hits, self._misses, len(self._known), slow)
 
     def clear_cache(self) -> None:
         """Forget all recordings: the function is recorded again when it is called."""
@@ -347,12 +381,13 @@ class _OfItems:
 
     def __init__(
         self,
-        function: Callable[..., Any],
+        single: JittedFunction,
         arguments: Arguments,
         axes: tuple[int | None, ...],
         randomness: str,
     ) -> None:
         self.is_own: list[bool] = []
+        function = single.function
 
         def flat(*leaves: Any) -> Any:
             args, kwargs = arguments.with_leaves(leaves)
@@ -363,7 +398,7 @@ class _OfItems:
             return found
 
         over = vmap(functools.wraps(function)(flat), axes, 0, randomness)
-        self.jitted = JittedFunction(over, (), ())
+        self.jitted = JittedFunction(over, (), (), single.is_strict)
 
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -396,6 +431,7 @@ def jit(
     *,
     static_argnums: int | Iterable[int] = (),
     static_argnames: str | Iterable[str] = (),
+    strict: bool = False,
 ) -> Any:
     """Compile a function of tensors: it is recorded once, and runs as compiled loops.
 
@@ -410,6 +446,10 @@ def jit(
     static_argnums, static_argnames
         Positions and names of arguments that are constants: hashable, with a recording for each
         value. Strings, booleans, None and functions are static anyway.
+    strict
+        Whether to refuse what would run op by op. By default, an `OpByOpWarning` names it, once for
+        the function; functions that are Python by nature (a `Function`, random numbers) are not
+        meant.
 
     Returns
     -------
@@ -422,7 +462,7 @@ def jit(
     ------
     RecordingError
         When called for the first time, if the function depends on values in a way that cannot be
-        recorded, for example by an ``if`` on a tensor.
+        recorded, for example by an ``if`` on a tensor; with `strict`, if something is not compiled.
     TypeError
         When called, if an argument is neither static nor made of arrays and numbers.
 
@@ -454,13 +494,14 @@ def jit(
         if not callable(function):
             raise TypeError(f"jit: expected a function, got {type(function).__name__}")
         if isinstance(function, JittedFunction):
-            if not numbers and not names:
+            if not numbers and not names and not strict:
                 return function
             more = made(function.function)
             return JittedFunction(
                 function.function,
                 tuple(sorted({*more.static_argnums, *function.static_argnums})),
                 tuple(sorted({*more.static_argnames, *function.static_argnames})),
+                strict or function.is_strict,
             )
         if isinstance(function, Transformed):
             transform, (inner, *recipe) = function.recipe
@@ -487,6 +528,6 @@ def jit(
             if name in parameters:
                 found.add(parameters.index(name))
         by_name |= {parameters[n] for n in found if n < len(parameters)}
-        return JittedFunction(function, tuple(sorted(found)), tuple(sorted(by_name)))
+        return JittedFunction(function, tuple(sorted(found)), tuple(sorted(by_name)), strict)
 
     return made if function is None else made(function)

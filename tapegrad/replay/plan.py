@@ -30,6 +30,10 @@ from tapegrad.transform.errors import TransformError
 Values = dict[Node, Any]
 
 
+class OnlyCalledError(NotRecordedError):
+    """Raised for a program that does little but call a function which is Python by nature."""
+
+
 class CompiledStep:
     """A region of a program.
 
@@ -45,6 +49,7 @@ class CompiledStep:
         self.region = Region(program)
         self.reads = reads
         self.results = results
+        self.error: Exception | None = None  # why it is not compiled after all
         self._op_by_op: OpByOp | None = None
 
     def run(self, values: Values) -> None:
@@ -56,7 +61,8 @@ class CompiledStep:
         if self._op_by_op is None:
             try:
                 found = self.region(args)
-            except (TransformError, NumbaError, ImportError):
+            except (TransformError, NumbaError, ImportError) as error:
+                self.error = error
                 self._op_by_op = OpByOp(self.region.program, lambda node: wrap(node.example))
         if self._op_by_op is not None:
             found = self._op_by_op(args)
@@ -78,10 +84,15 @@ class EagerStep:
         Its results, if there are several.
     bodies
         The programs of the bodies of loops, branches and derivatives.
+    reason
+        Why it is not compiled.
     """
 
-    def __init__(self, node: Node, parts: list[Node], bodies: dict[Body, Program]) -> None:
+    def __init__(
+        self, node: Node, parts: list[Node], bodies: dict[Body, Program], reason: str
+    ) -> None:
         self.node = node
+        self.reason = reason
         self.parts = parts
         self.bodies = bodies
         self._plans: dict[Body, Plan] = {}
@@ -149,13 +160,40 @@ class Plan:
         except NotRecordedError as error:
             self.steps = _Split(program).steps()
             if not is_part and not self._is_worthwhile():
-                raise NotRecordedError(_reason(self.steps) or str(error)) from None
+                raise self._refused(error) from None
         else:
             self.steps = [whole]
             self.region = whole.region
         regions = [step.region for step in self.steps if isinstance(step, CompiledStep)]
         self.most = max((region.most for region in regions), default=0)
         self.loops = sum(region.loops for region in regions)
+
+    def _refused(self, error: NotRecordedError) -> NotRecordedError:
+        """Return the error for a program of which too little is compiled."""
+        nodes = [step.node for step in self.steps if isinstance(step, EagerStep)]
+        others = [node for node in nodes if node.name != "callback"]
+        if nodes and nodes[0] not in others:
+            kind = NotRecordedError if others else OnlyCalledError
+            error = kind(f"nothing but {nodes[0].parameters['call'].name} is called")
+        error.line = others[0].line if others else None
+        return error
+
+    def op_by_op(self) -> list[tuple[str, tuple[str, int] | None, str]]:
+        """Return what is computed from tensors, but by functions that are Python by nature.
+
+        Returns
+        -------
+        list
+            Names, the user's lines if known, and reasons.
+        """
+        found = []
+        for step in self.steps:
+            if isinstance(step, EagerStep):
+                if step.node.name != "callback":
+                    found.append((step.node.name, step.node.line, step.reason))
+            elif step.error is not None:
+                found.append(("what was recorded", None, str(step.error)))
+        return found
 
     def _is_worthwhile(self) -> bool:
         """Whether more values are compiled than ops are not."""
@@ -184,14 +222,6 @@ class Plan:
         return f"{self.loops} loop nests\n" + "\n".join(step.shown() for step in self.steps)
 
 
-def _reason(steps: list[CompiledStep | EagerStep]) -> str:
-    """Return what is computed in Python first."""
-    first = next((step for step in steps if isinstance(step, EagerStep)), None)
-    if first is None or first.node.name != "callback":
-        return ""
-    return f"nothing but {first.node.parameters['call'].name} is called"
-
-
 class _Split:
     """A program that is divided where values have no compiled form.
 
@@ -207,6 +237,7 @@ class _Split:
         for node in program.nodes:
             if node.name == "item":
                 self.parts.setdefault(node.args[0], []).append(node)
+        self.reasons: dict[Node, str] = {}  # of values that have no compiled form
         own = [node for node in program.nodes if node.name != "item"]
         self.eager = [node for node in own if not self._has_form(node)]
         numbers = {node: k for k, node in enumerate(self.eager)}
@@ -230,11 +261,13 @@ class _Split:
 
     def _has_form(self, node: Node) -> bool:
         if node.name == "callback":
+            self.reasons[node] = "it is a function of Python"
             return False
         try:
             nodes = [node, *self.parts.get(node, [])]
             Writer(self._region(nodes, [n for n in nodes if n.dtype is not None])[0])
-        except NotRecordedError:
+        except NotRecordedError as error:
+            self.reasons[node] = str(error)
             return False
         return True
 
@@ -276,7 +309,8 @@ class _Split:
                 steps += self._compiled(nodes, outputs)
             if number < len(self.eager):
                 node = self.eager[number]
-                steps.append(EagerStep(node, self.parts.get(node, []), self.program.bodies))
+                parts = self.parts.get(node, [])
+                steps.append(EagerStep(node, parts, self.program.bodies, self.reasons[node]))
         return steps
 
     def _compiled(self, nodes: list[Node], outputs: list[Node]) -> list[CompiledStep | EagerStep]:

@@ -16,7 +16,7 @@ from tapegrad.autograd.grad_mode import enable_grad
 from tapegrad.calls import plain
 from tapegrad.cuda.array import HOST, on_device_named, on_host
 from tapegrad.eager.creation import as_tensor
-from tapegrad.eager.lines import level_of_user
+from tapegrad.eager.lines import described, level_of_user, line_of_user_in
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.nodes import Node, replaced
 from tapegrad.eager.tensor import Tensor, wrap
@@ -30,7 +30,7 @@ from tapegrad.replay.complex_values.convert import in_real_parts
 from tapegrad.replay.derivatives import spelt_out
 from tapegrad.replay.forms import FLOATS, OtherShapeError
 from tapegrad.replay.on_device import DevicePlan
-from tapegrad.replay.plan import Plan
+from tapegrad.replay.plan import OnlyCalledError, Plan
 from tapegrad.replay.program import simplified
 from tapegrad.transform.eager_calls import Kind, Kinds
 from tapegrad.transform.errors import TransformError
@@ -68,6 +68,7 @@ class Recorded:
         self.function = function
         self.plan: Plan | DevicePlan | None = None
         self.reason = ""
+        self._slow = ""
         self.is_single = False
         self.result_of: dict[Kinds, Kind] = {}
         self.captured: list[Tensor] = []
@@ -81,8 +82,10 @@ class Recorded:
         try:
             with _without_collection():
                 self._record(arguments)
+        except OnlyCalledError as error:
+            self.plan, self.reason = None, str(error)
         except NotRecordedError as error:
-            self.run_op_by_op(str(error))
+            self.run_op_by_op(str(error), error.line or line_of_user_in(error.__traceback__))
         if isinstance(self.plan, Plan) and self.plan.most > _MOST_ITERATIONS:
             warnings.warn(
                 f"{name} has {self.plan.most} equal iterations of a Python loop, which all are "
@@ -92,7 +95,7 @@ class Recorded:
 
     def _record(self, arguments: Arguments) -> None:
         if numba.config.DISABLE_JIT:
-            raise NotRecordedError("NUMBA_DISABLE_JIT is set")
+            raise OnlyCalledError("NUMBA_DISABLE_JIT is set")
         if len(arguments.devices) > 1:
             raise NotRecordedError("some tensors are on a device, and others are not")
         if any(type(leaf) in (int, float, complex) for leaf in arguments.leaves):
@@ -100,6 +103,7 @@ class Recorded:
                 # recorded, it would be float64, and so would what is computed from it
                 raise NotRecordedError("a number of Python beside arrays of other dtypes")
         with enable_grad(), record(self._device) as trace:
+            trace.notes_lines = True
             inputs = [*map(_input, arguments.leaves)]
             # a tensor may be a number in one call and an array in another one, whose views it has
             given = [
@@ -210,10 +214,23 @@ class Recorded:
             return False
         return not self._parameters or [*map(_kind, self._parameters)] == self._kinds
 
-    def run_op_by_op(self, reason: str) -> None:
-        """Note why the function is not compiled."""
+    def run_op_by_op(self, reason: str, line: tuple[str, int] | None = None) -> None:
+        """Note why the function is not compiled, and the user's line, if known."""
         self.plan = None
         self.reason = reason
+        where = "" if line is None else f"{described(*line)} "
+        self._slow = f"runs op by op: {where}{reason}"
+
+    @property
+    def slow(self) -> str:
+        """What runs op by op, for the user; empty if all is compiled that can be expected to be."""
+        if isinstance(self.plan, Plan) and self.plan.region is None:
+            parts = [
+                f"{name}{' in ' + described(*line).rstrip(',') if line else ''} ({reason})"
+                for name, line, reason in self.plan.op_by_op()
+            ]
+            return f"computes op by op: {'; '.join(parts)}" if parts else ""
+        return self._slow if self.plan is None else ""
 
     def run(self, arguments: Arguments) -> Any:
         """Call the compiled function, or run op by op if it cannot be compiled."""

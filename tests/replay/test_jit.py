@@ -57,9 +57,9 @@ class TestCalls:
             assert_equal(f(X), 2.0 * X)
         assert_equal(f(V), 2.0 * V)
         assert calls == [(4, 3), (3,)]
-        assert f.cache_info() == (2, 2, 2)
+        assert f.cache_info() == (2, 2, 2, 0)
         f.clear_cache()
-        assert f.cache_info() == (0, 0, 0)
+        assert f.cache_info() == (0, 0, 0, 0)
         f(X)
         assert len(calls) == 3
 
