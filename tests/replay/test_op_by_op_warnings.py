@@ -74,8 +74,7 @@ def _interpreted(monkeypatch):
 def test_warnings_name_the_line_once(f):
     jitted = tg.jit(f)
     with pytest.warns(tg.OpByOpWarning, match=SLOW[f]) as issued:
-        for x in (X.copy(), X.copy(), np.ones(3)):
-            jitted(x)
+        [jitted(x) for x in (X.copy(), X.copy(), np.ones(3))]
     assert len(issued) == 1
     assert issued[0].filename == __file__
     assert jitted.cache_info().op_by_op == 1

@@ -307,7 +307,7 @@ DEFECTS = {
         lambda self, gen, let: False,
     ),
     "positions hide in a tuple": (lower, "taken_apart", lambda lowering, node, line: node),
-    "views are taken for copies": (analysis.Arrays, "joined_by", lambda self, let: []),
+    "views are taken for copies": (analysis.Arrays, "edges", lambda self, statement: ()),
     "what follows a loop keeps nothing": (Keeping, "keeps_inside", lambda self, block, **_: False),
     "what follows a loop never waits": (
         *(Reverse, "_has_to_wait"),

@@ -138,8 +138,8 @@ class Arrays:
             return rule.shared(let)
         if rule.base is not None:
             return [[let.target, rule.base]]
-        is_new = rule.fresh and all(map(is_array, kinds))
-        if is_new or all(isinstance(kind, (types.Number, types.Boolean)) for kind in kinds):
+        arrays = [kind for kind in kinds if not isinstance(kind, (types.Number, types.Boolean))]
+        if not arrays or (rule.fresh and all(map(is_array, arrays))):
             return []
         held = self._values.holders(let.expr)
         # arrays that functions without a rule make are not taken for new: copies of them are kept
