@@ -115,6 +115,9 @@ def apply_passive(
     if isinstance(compute, np.ufunc) or compute is np.isclose:
         return as_items(function(*aligned(*all_lowered(args, level)), **kwargs), level)
     if compute is np.searchsorted:
+        points, searched, *options = args
+        if not any(is_at(value, level) for value in (points, *options, *kwargs.values())):
+            return as_items(function(points, searched._value, *options, **kwargs), level)
         return call_one_by_one(function, name, args, kwargs, level)
     parameters = _parameters(compute)
     if "axis" not in parameters or not is_at(args[0], level):

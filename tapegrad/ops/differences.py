@@ -8,6 +8,7 @@ import numpy as np
 
 from tapegrad.ops import reduction
 from tapegrad.ops.complex import conjugate
+from tapegrad.ops.indexing import take
 from tapegrad.ops.piecewise import where
 from tapegrad.ops.shape import (
     astype,
@@ -162,8 +163,8 @@ def _on_pieces(x: Any, xp: Any, fp: Any) -> Any:
     is_table = shape_of(xp)[0] > np.prod(shape_of(x))  # most pieces are not needed
     with np.errstate(invalid="ignore"):
         slopes = None if is_table else _slopes(*ends)
-        start, end, first, last = (of_piece[k] for of_piece in ends)
-        slope = _slopes(start, end, first, last) if slopes is None else slopes[k]
+        start, end, first, last = (take(of_piece, k, 0) for of_piece in ends)
+        slope = _slopes(start, end, first, last) if slopes is None else take(slopes, k, 0)
         inside = first + slope * (x - start)
         inside = where(np.isnan(inside), last + slope * (x - end), inside)
         # beside infinite values, as in NumPy: the points themselves

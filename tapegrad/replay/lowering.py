@@ -25,6 +25,7 @@ from tapegrad.replay.forms import (
 )
 
 _FEW_TERMS = 4  # of an element of a product, up to which loops over the elements add them up
+_OF_SEVERAL = ("logsumexp", "finite_max", "euclidean_norm", "product")  # see `lowered`
 _MOST_PRODUCTS = 20  # that are spelt out: each takes a dozen lines
 
 
@@ -106,9 +107,11 @@ def _is_call_of_singles(node: Node) -> bool:
     """Whether compiled code has a call for a value, but of float64 alone."""
     if node.op is None and node.name not in ("argsort", "searchsorted"):
         return False
-    if node.dtype not in (SINGLE, INTEGER) or node.name in CALLS_OF_SINGLES:
+    if node.dtype not in (SINGLE, INTEGER) or node.name in (*CALLS_OF_SINGLES, *_OF_SEVERAL):
         return False
     arrays = [arg for arg in node.args if isinstance(arg, Node)]
+    if node.name == "searchsorted":  # which compares in double precision if one of both is
+        return all(arg.dtype in FLOATS for arg in arrays)
     are_singles = bool(arrays) and all(arg.dtype == SINGLE for arg in arrays)
     return are_singles and form_of(node) is Form.CALL
 

@@ -203,3 +203,26 @@ def test_a_copy_of_an_array_from_outside_is_the_functions_own(monkeypatch):
     for x in (2.0, 3.0):
         assert_equal(jitted(x), np.array([2.0 + x, 1.0 + x, 2.0]))
     assert_equal(given, np.ones(3))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("count", [3, 9])
+def test_tables_that_are_known(count, dtype, monkeypatch):
+    interpret(monkeypatch)
+    x = SEARCHED[:count].astype(dtype)
+
+    def f(x):
+        return np.interp(x, POINTS, HEIGHTS)
+
+    jitted = tg.jit(f)
+    assert is_compiled(jitted.inspect(x))
+    assert_equal(jitted(x), f(x))
+    assert_equal(tg.vmap(f)(x), f(x))
+
+
+def test_edges_of_another_precision(monkeypatch):
+    interpret(monkeypatch)
+    jitted = tg.jit(lambda x: x * np.digitize(x, POINTS))
+    x = SEARCHED.astype(np.float32)
+    assert is_compiled(jitted.inspect(x))
+    assert_equal(jitted(x), x * np.digitize(x, POINTS))

@@ -223,8 +223,9 @@ def _astype(parts: Parts, node: Node) -> Pair | None:
     )
 
 
-_OF_ARRAYS = ("cumsum", "embed", "moved", "scatter_add")
 # -- functions that are linear ---------------------------------------------------------------------
+
+_OF_ARRAYS = ("cumsum", "embed", "moved", "scatter_add")  # which take no numbers
 
 
 def _like(parts: Parts, node: Node, part: Part) -> Part:
