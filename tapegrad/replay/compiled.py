@@ -18,7 +18,14 @@ from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.forks import process_lock
 from tapegrad.kernels import native
 from tapegrad.replay.forms import FLOATS, OtherShapeError
-from tapegrad.replay.helpers import bins, checked_index, checked_indices, largest, places
+from tapegrad.replay.helpers import (
+    as_integer,
+    bins,
+    checked_index,
+    checked_indices,
+    largest,
+    places,
+)
 from tapegrad.replay.program import Program, depending
 from tapegrad.replay.writer import Writer
 from tapegrad.transform.function import gradient, njit, value_alone
@@ -234,6 +241,7 @@ def compiled_text(text: str) -> Any:
                 real_fourier_of_pairs=fourier.real_fourier_of_pairs,
                 stacked_product=stacked_product,
                 stacked_product_t=stacked_product_t,
+                as_integer=as_integer,
                 bins=bins,
                 checked_index=checked_index,
                 checked_indices=checked_indices,

@@ -152,7 +152,7 @@ def check_compiled(node: Node) -> None:
     if node.dtype == INTEGER and form_of(node) is Form.MAP and not _is_of_integers(node):
         raise NotRecordedError(f"{node.name} of integers")
     if node.dtype == BOOLEAN and form_of(node) is Form.MAP and not _is_test(node):
-        if node.name not in ("where", "positive"):
+        if node.name not in ("where", "positive") and not _is_conversion(node):
             raise NotRecordedError(f"{node.name} of booleans")
 
 
@@ -160,7 +160,13 @@ def _is_of_integers(node: Node) -> bool:
     """Whether compiled code computes integers as NumPy does."""
     if node.name == "power":
         return type(node.args[1]) is int and node.args[1] >= 0
-    return node.name in _OF_INTEGERS
+    return node.name in _OF_INTEGERS or _is_conversion(node)
+
+
+def _is_conversion(node: Node) -> bool:
+    """Whether a value is another one in another dtype, of real numbers."""
+    known = (*FLOATS, INTEGER, BOOLEAN)
+    return node.name == "astype" and node.args[0].dtype in known and node.dtype in known
 
 
 def _is_test(node: Node) -> bool:
@@ -228,8 +234,10 @@ def _computed(node: Node, args: list[str]) -> str:
     if name == "stop_gradient":
         return f"tg.stop_gradient({args[0]})"
     if name == "astype":
-        if node.dtype not in FLOATS:
-            raise NotRecordedError(f"a conversion to {node.dtype}")
+        if node.dtype == INTEGER:
+            return f"{'as_integer' if node.args[0].dtype in FLOATS else 'int'}({args[0]})"
+        if node.dtype == BOOLEAN:
+            return f"{args[0]} != 0"
         return _as_double(node.args[0], args[0]) if node.dtype == FLOAT else args[0]
     if node.name in ("sum", "max", "min", "logsumexp"):  # over no axes
         return args[0]

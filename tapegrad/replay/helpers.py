@@ -9,6 +9,8 @@ from tapegrad.transform.cache.machine_code import constant
 from tapegrad.transform.extremes import largest_number
 from tapegrad.transform.function import njit
 
+_INTEGERS_END, _SMALLEST = 2.0**63, -(2**63)
+
 
 @njit
 def checked_index(index, extent):
@@ -50,6 +52,12 @@ def bins(numbers, least):
             raise ValueError("'list' argument must have no negative elements")
         most = max(most, number)
     return most + 1
+
+
+@constant
+def as_integer(x):
+    """Return a number cut off after the point; of what has no such integer, NumPy's."""
+    return int(x) if abs(x) < _INTEGERS_END else _SMALLEST
 
 
 largest = constant(largest_number)

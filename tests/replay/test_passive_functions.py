@@ -104,6 +104,42 @@ def test_integers(f, monkeypatch):
     check(f, (X, K))
 
 
+CONVERSIONS = [
+    lambda x: x.astype(int) * 2 + np.trunc(x * 3.0).astype(np.int64),
+    lambda x: x * x.astype(bool) + (x > 0.5).astype(int) * 2.0,
+    lambda x: x * (x.astype(int) - 1).astype(bool),
+]
+
+
+@pytest.mark.parametrize("f", CONVERSIONS)
+@pytest.mark.parametrize("how", ["interpreted", pytest.param("", marks=pytest.mark.compiled)])
+def test_conversions(f, how, monkeypatch):
+    if how:
+        interpret(monkeypatch)
+    x = np.array([1.7, -1.7, 0.0, -0.0, 0.5, 2.0, 1e15, -1e15])
+    check_values(f, (x,))
+
+
+@pytest.mark.compiled
+def test_what_is_no_integer():
+    x = np.array([np.nan, np.inf, -np.inf, 1e300, -1e300, 2.0**63, -(2.0**63), 4e18])
+    with np.errstate(invalid="ignore"):
+        expected = x.astype(int)
+    assert_equal(tg.jit(lambda x: x.astype(int))(x), expected)
+
+
+def test_samples_between_pixels(monkeypatch):
+    interpret_derivatives(monkeypatch)
+
+    def f(x, image):
+        at = np.clip(x * 2.0 + 2.5, 0.0, 3.999)
+        k = np.floor(at[:, 0]).astype(int)
+        part = at[:, 0] - k
+        return (1.0 - part) * image[k, 1] + part * image[k + 1, 2]
+
+    check(f, (X, np.arange(20.0).reshape(5, 4) ** 2))
+
+
 @pytest.mark.parametrize("equal_nan", [False, True])
 def test_close_numbers(equal_nan, monkeypatch):
     interpret(monkeypatch)
