@@ -82,7 +82,10 @@ class JittedFunction:
         self._hits = self._misses = 0
 
     def __repr__(self) -> str:
-        return f"<jitted {getattr(self.function, '__qualname__', self.function)}>"
+        function = self.function
+        while isinstance(function, functools.partial):
+            function = function.func
+        return f"<jitted {getattr(function, '__qualname__', function)}>"
 
     @functools.cached_property
     def tapegrad_overloaded(self) -> Any:

@@ -1,5 +1,6 @@
 """What is said of recorded functions that run op by op, in whole or in part."""
 
+import functools
 import pickle
 import warnings
 
@@ -108,6 +109,10 @@ def test_what_is_python_by_nature_is_not_meant(f, strict):
         jitted(X)
     assert [w for w in issued if w.category is tg.OpByOpWarning] == []
     assert jitted.cache_info().op_by_op == 0
+
+
+def test_partial_functions_have_short_names():
+    assert repr(tg.jit(functools.partial(functools.partial(masked), X))) == "<jitted masked>"
 
 
 def test_other_shapes_later():
