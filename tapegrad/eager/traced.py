@@ -31,8 +31,8 @@ from tapegrad.ops.table.op import TABLE, memory_order
 _WAYS_OUT = (
     "Use tapegrad.where or tapegrad.cond to choose by values, tapegrad.while_loop for a loop, pass "
     "what decides as an argument in static_argnums, index tapegrad.as_tensor(array) in place of an "
-    "array, make tapegrad.array([...]) and tapegrad.zeros(n) in place of NumPy's, or write a "
-    "function for tapegrad.njit"
+    "array, make tapegrad.array([...]) in place of numpy.array([...]), fill tapegrad.zeros(n) in "
+    "place of numpy.zeros(n), or write a function for tapegrad.njit"
 )
 _CHOOSES = "chooses by the value of a traced tensor (if, while, and, or, assert)"
 _ASKS = "asks for the value of a traced tensor (float, int, item, numpy, a function of arrays)"
