@@ -25,7 +25,8 @@ from tapegrad.replay.forms import (
 )
 
 _FEW_TERMS = 4  # of an element of a product, up to which loops over the elements add them up
-_OF_SEVERAL = ("logsumexp", "finite_max", "euclidean_norm", "product")  # see `lowered`
+# calls that become several values in any precision; rounding depends on it
+_OF_SEVERAL = ("logsumexp", "finite_max", "euclidean_norm", "product", "rounded")
 _MOST_PRODUCTS = 20  # that are spelt out: each takes a dozen lines
 
 

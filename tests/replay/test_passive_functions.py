@@ -104,6 +104,17 @@ def test_integers(f, monkeypatch):
     check(f, (X, K))
 
 
+@pytest.mark.parametrize("decimals", [-1, 0, 1, 3])
+@pytest.mark.parametrize("how", ["interpreted", pytest.param("", marks=pytest.mark.compiled)])
+def test_ties_of_float32_are_rounded_in_float32(decimals, how, monkeypatch):
+    if how:
+        interpret(monkeypatch)
+    x = np.float32(np.arange(400) / 2.0 + 0.5) * np.float32(10.0**-decimals)
+    jitted = tg.jit(lambda x: np.round(x, decimals) * np.float32(2.0))
+    assert is_compiled(jitted.inspect(x))
+    np.testing.assert_array_equal(jitted(x), np.round(x, decimals) * np.float32(2.0))
+
+
 CONVERSIONS = [
     lambda x: x.astype(int) * 2 + np.trunc(x * 3.0).astype(np.int64),
     lambda x: x * x.astype(bool) + (x > 0.5).astype(int) * 2.0,
