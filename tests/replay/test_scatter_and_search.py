@@ -205,6 +205,17 @@ def test_a_copy_of_an_array_from_outside_is_the_functions_own(monkeypatch):
     assert_equal(given, np.ones(3))
 
 
+@pytest.mark.compiled
+def test_what_is_copied_may_require_grad_later():
+    given = tg.tensor([1.0, 2.0])
+    jitted = tg.jit(lambda x: tg.sum(given.clone() * x))
+    x = tg.tensor([3.0, 4.0])
+    jitted(x)
+    given.requires_grad_()
+    jitted(x).backward()
+    assert_equal(given.grad, x)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("count", [3, 9])
 def test_tables_that_are_known(count, dtype, monkeypatch):
