@@ -123,24 +123,8 @@ def write_call(text: Text, node: Node) -> None:
         _concatenation(text, node)
         return
     name = text.names[node] = text.fresh("z")
-    if node.name == "matmul":
-        _product(text, node, name)
-    elif node.name in WRITES:
-        _assignment(text, node, name)
-    elif node.name == "scatter_add":
-        _scattering(text, node, name)
-    elif node.name == "bincount":
-        _bins(text, node, name)
-    elif node.name == "searchsorted":
-        _search(text, node, name)
-    elif node.name == "argsort":
-        _order(text, node, name)
-    elif node.name == "embed":
-        _embedding(text, node, name)
-    elif node.name == "power":
-        _powers(text, node, name)
-    elif node.name == "contract":
-        _contraction(text, node, name)
+    if node.name in _WRITERS:
+        _WRITERS[node.name](text, node, name)
     elif node.name == "cumsum" and node.dtype == FLOAT and node.args[0].shape:
         _running_sum(text, node, name)
     elif _is_of_matrices(node):
@@ -537,3 +521,16 @@ def _concatenation(text: Text, node: Node) -> None:
         if not part.is_computed:
             text.fill(name, node_of_part.shape, element, part.place)
         start += node_of_part.shape[axis]
+
+
+_WRITERS = {  # by the name of what they write, whatever its arguments are
+    **dict.fromkeys(WRITES, _assignment),
+    "argsort": _order,
+    "bincount": _bins,
+    "contract": _contraction,
+    "embed": _embedding,
+    "matmul": _product,
+    "power": _powers,
+    "scatter_add": _scattering,
+    "searchsorted": _search,
+}
