@@ -184,7 +184,7 @@ def _flatten(self: Tensor, order: str = "C") -> Tensor:
 def _clone(self: Tensor) -> Tensor:
     """Return a copy; the copy is recorded."""
     if _is_outside(self):
-        MODE.thread.trace.captured.append(self)  # it may require grad later
+        MODE.thread.trace.capture(self)
         return made_inside(self._a.copy("K"))
     if self.dtype == bool:
         return wrap(self._a.copy("K"))

@@ -28,7 +28,7 @@ from tapegrad.eager.modes import MODE
 from tapegrad.eager.saved_values import check_savable
 from tapegrad.eager.shared_memory import unshared
 from tapegrad.eager.tensor import Meta, Tensor, meta_of_result, note_shared, wrap
-from tapegrad.eager.traced import Traced, holds_traced
+from tapegrad.eager.traced import Traced, is_recording
 from tapegrad.eager.values import as_array_without_axes, is_number
 from tapegrad.kernels.pool import pooled_if_large
 from tapegrad.kernels.structs import address_of
@@ -140,7 +140,7 @@ def apply_op(op: Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if holds_batched(values):
             named = dict(zip(op.arguments, values, strict=True))
             return batched_calls.apply(op, {**bound, **named})
-        if MODE.thread.trace is not None and holds_traced((*bound.values(), values)):
+        if is_recording((*bound.values(), values)):
             return traced_calls.apply(op, {**bound, **dict(zip(op.arguments, values, strict=True))})
     parameters = {name: bound[name] for name in op.parameters}
     assert isinstance(op, SweptOp)
@@ -198,7 +198,7 @@ def apply_view(op: View, x: Any, parameters: dict[str, Any]) -> Tensor:
         return found if is_copied else as_array_without_axes(found)
     if type(x) is Traced:
         return traced_calls.apply(op, {"x": x, **parameters})
-    if MODE.special and MODE.thread.trace is not None and holds_traced((x, *parameters.values())):
+    if MODE.special and is_recording((x, *parameters.values())):
         return traced_calls.apply(op, {"x": x, **parameters})
     if not isinstance(x, Tensor):
         return note_shared(passive(as_array(op.function(x, **parameters)), x))
@@ -377,7 +377,7 @@ def apply_opaque(op: ArrayOp, bound: dict[str, Any]) -> Any:
             bound[name] = [*map(as_operand, value)] if several else as_operand(value)
     if MODE.special and MODE.thread.levels and holds_batched(bound.values()):
         return batched_calls.apply(op, bound)
-    if MODE.special and MODE.thread.trace is not None and holds_traced(bound.values()):
+    if MODE.special and is_recording(bound.values()):
         return traced_calls.apply(op, bound)
     active = Active(op, bound)
     parameters = {name: bound[name] for name in op.parameters} if op.parameters else {}

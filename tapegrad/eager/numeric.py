@@ -24,7 +24,7 @@ from tapegrad.eager.modes import MODE
 from tapegrad.eager.nodes import OfTensors
 from tapegrad.eager.operators import operator_of, wants_its_own
 from tapegrad.eager.tensor import Tensor, has_values, meta_of_result, note_shared, wrap
-from tapegrad.eager.traced import NotRecordedError, RecordingError, UnknownLayoutError, holds_traced
+from tapegrad.eager.traced import NotRecordedError, RecordingError, UnknownLayoutError, is_recording
 from tapegrad.eager.traced_calls import call
 from tapegrad.eager.values import as_array_without_axes
 from tapegrad.ops import (  # noqa: F401 (importing them fills the table)
@@ -167,7 +167,7 @@ def _traced_composite(composite: Composite, args: Any, kwargs: Any) -> Any:
     except UnknownLayoutError:
         raise
     except (RecordingError, NotRecordedError):  # it decides by values
-        if not holds_traced((*args, *kwargs.values())) or not composite.names:
+        if not is_recording((*args, *kwargs.values())) or not composite.names:
             raise
         MODE.thread.trace.outermost.failure = None  # it is recorded in another way
         return call(composite.names[0], OfTensors(composite.function), args, kwargs)
@@ -179,12 +179,11 @@ def _passive_function(name: str, module: Any = np) -> Callable[..., Any]:
     def function(*args: Any, **kwargs: Any) -> Any:
         if MODE.special and holds_batched((*args, *kwargs.values())):
             return apply_passive(name, compute, function, [*map(operand, args)], kwargs)
-        if MODE.special and MODE.thread.trace is not None:
-            if holds_traced((*args, *kwargs.values())):
-                if name in passive.IN_TERMS_OF_OTHERS:
-                    return passive.IN_TERMS_OF_OTHERS[name](*map(operand, args), **kwargs)
-                decides = name in SHAPED_BY_VALUES
-                return call(name, OfTensors(function) if decides else compute, args, kwargs)
+        if MODE.special and is_recording((*args, *kwargs.values())):
+            if name in passive.IN_TERMS_OF_OTHERS:
+                return passive.IN_TERMS_OF_OTHERS[name](*map(operand, args), **kwargs)
+            decides = name in SHAPED_BY_VALUES
+            return call(name, OfTensors(function) if decides else compute, args, kwargs)
         found = compute(*map(unwrap, args), **{k: unwrap(v) for k, v in kwargs.items()})
         return wrap_result(found, *args, *kwargs.values())
 

@@ -17,7 +17,7 @@ from tapegrad.eager.nodes import OfTensors
 from tapegrad.eager.numeric import ALIASES, FUNCTIONS, NAMESPACES, PASSIVE, wrap_result
 from tapegrad.eager.numpy_calls import PLANS
 from tapegrad.eager.tensor import Tensor, wrap
-from tapegrad.eager.traced import holds_traced
+from tapegrad.eager.traced import is_recording
 from tapegrad.eager.traced_calls import call, is_unknown
 from tapegrad.eager.values import as_array_without_axes
 from tapegrad.eager.ways_out import of_ufunc
@@ -202,7 +202,7 @@ def _lack_arrays(values: Any) -> bool:
     """Whether one of some values is a tensor without an array: batched, or traced."""
     if not MODE.special:
         return False
-    return holds_batched(values) or (MODE.thread.trace is not None and holds_traced(values))
+    return holds_batched(values) or is_recording(values)
 
 
 def _untraced_without_arrays(func: Any, args: Any, kwargs: Any) -> Any:

@@ -99,7 +99,7 @@ class Trace:
     constants
         Nodes of arrays from outside, by their ids.
     captured
-        The tensors from outside, which did not require grad.
+        The tensors from outside that did not require grad, by their ids.
     parameters
         The tensors from outside that require grad, and the arguments that stand for them.
     numbers
@@ -114,7 +114,7 @@ class Trace:
         self.nodes: list[Node] = []
         self.given: dict[Node, Node] = {}
         self.constants: dict[int, Node] = {} if outer is None else outer.constants
-        self.captured: list[Tensor] = [] if outer is None else outer.captured
+        self.captured: dict[int, Tensor] = {} if outer is None else outer.captured
         self.numbers: set[Node] = set() if outer is None else outer.numbers
         self.parameters: list[tuple[Tensor, Node]] = []
         self.is_open = True
@@ -145,6 +145,25 @@ class Trace:
         if node.dtype == bool:  # which NumPy has no positive of
             return self.add(Node("astype", example, (node,), {"dtype": bool}, TABLE["astype"]))
         return self.add(Node("positive", example, (node,), {}, TABLE["positive"]))
+
+    def records(self, values: Iterable[Any]) -> bool:
+        """Whether a call with some values, which may be nested, is recorded.
+
+        A call of tensors from outside alone is not, as long as none of them requires grad.
+        """
+        if holds_traced(values):
+            return True
+        self.capture([*values])
+        return False
+
+    def capture(self, value: Any) -> None:
+        """Note the tensors from outside in a value: they may require grad in a later call."""
+        kind = type(value)
+        if kind is Tensor:
+            self.captured[id(value)] = value
+        elif kind in (list, tuple, dict):
+            for item in value.values() if kind is dict else value:
+                self.capture(item)
 
     def detached(self, value: Tensor) -> Tensor:
         """Return what stands for a tensor from outside, which derivatives do not pass."""
@@ -185,7 +204,7 @@ class Trace:
                 raise NotRecordedError("a tensor from outside is on another device")
             if value._is_tracked:
                 return self._node_of_tracked(value)
-            self.captured.append(value)
+            self.capture(value)
             value = on_host(value._a)
         if isinstance(value, np.ndarray):
             return self.constant(value)
@@ -537,8 +556,9 @@ def recorded(x: Any) -> Any:
 
 
 def is_recording(values: Iterable[Any]) -> bool:
-    """Whether a function is recorded, and one of some values is traced."""
-    return bool(MODE.special) and MODE.thread.trace is not None and holds_traced(values)
+    """Whether a function is recorded, and a call with some values is a part of it."""
+    trace: Trace | None = MODE.thread.trace if MODE.special else None
+    return trace is not None and trace.records(values)
 
 
 def refuse_when_recording(what: str) -> None:

@@ -147,7 +147,7 @@ class JittedFunction:
         """Let later calls with such arguments go to compiled code; return what takes them there."""
         recorded = self._known[arguments.key]
         region = recorded.region
-        if region is None or recorded.captured or len(self._direct) == _MANY_CALLS:
+        if region is None or recorded.captured() or len(self._direct) == _MANY_CALLS:
             return None
         if region.decides_by_values:  # it may turn out that the function runs op by op
             return None

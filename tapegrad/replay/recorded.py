@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -60,8 +61,6 @@ class Recorded:
         Whether it returns one value, which is computed.
     result_of
         The dtype and dimensions of the result, if it is a single one, by those of the arguments.
-    captured
-        The tensors from outside that did not require grad, and whose values are constants.
     """
 
     def __init__(self, function: Callable[..., Any], name: str, arguments: Arguments) -> None:
@@ -71,7 +70,8 @@ class Recorded:
         self._slow = ""
         self.is_single = False
         self.result_of: dict[Kinds, Kind] = {}
-        self.captured: list[Tensor] = []
+        # from outside, which did not require grad: what is computed of them alone is constant
+        self._captured: list[weakref.ref[Tensor]] = []
         self._parameters: list[Tensor] = []  # from outside, too, and further arguments
         self._kinds: list[Any] = []  # their shapes and dtypes
         self._results: list[tuple[int | None, Any]] = []  # places among the outputs, or constants
@@ -131,7 +131,7 @@ class Recorded:
                 elif isinstance(leaf, Tensor) and leaf._is_tracked:
                     raise NotRecordedError("a result is a tensor from outside that requires grad")
                 elif isinstance(leaf, Tensor):
-                    trace.captured.append(leaf)
+                    trace.capture(leaf)
                     self._results.append((None, wrap(leaf._a.copy())))
                 else:
                     self._results.append((None, leaf))
@@ -141,7 +141,7 @@ class Recorded:
         if self.is_single:
             kinds = tuple((str(node.dtype), len(node.shape)) for node in inputs)
             self.result_of[kinds] = str(outputs[0].dtype), len(outputs[0].shape)
-        self.captured = trace.captured
+        self._captured = [*map(weakref.ref, trace.captured.values())]
         self._parameters = [tensor for tensor, _ in trace.parameters]
         self._kinds = [*map(_kind, self._parameters)]
         self._count = len(trace.nodes)
@@ -208,9 +208,15 @@ class Recorded:
             self.run_op_by_op(str(error))
             return None
 
+    def captured(self) -> list[Tensor]:
+        """Return the tensors from outside that did not require grad, and that still exist."""
+        alive = [(ref, tensor) for ref in self._captured if (tensor := ref()) is not None]
+        self._captured = [ref for ref, _ in alive]
+        return [tensor for _, tensor in alive]
+
     def fits(self) -> bool:
         """Whether the tensors from outside are still of the kinds for which it was recorded."""
-        if any(tensor._is_tracked for tensor in self.captured):
+        if any(tensor._is_tracked for tensor in self.captured()):
             return False
         return not self._parameters or [*map(_kind, self._parameters)] == self._kinds
 
