@@ -4,6 +4,7 @@ import functools
 import itertools
 import linecache
 import math
+import pickle
 import sys
 from typing import NamedTuple
 
@@ -127,6 +128,20 @@ def f(a, b, c, i, x, t):
     for x in (2.75, -3.5, 1e300, True, 3):
         arrays = np.zeros(3, np.int32), np.zeros(3, np.float32), np.zeros(3, np.complex64)
         assert_same(text, *arrays, 1, x, False)
+
+
+@pytest.mark.parametrize(
+    ("selected", "given"),
+    [((3, 2), (2, 2)), ((3, 2), (4,)), ((3, 2), (2, 3, 2)), ((3, 1), (2,))],
+)
+def test_a_slice_of_another_shape_is_an_error(selected, given):
+    text = f"def f(x, y):\n    x[:, :{selected[1]}] = y\n    return x[0, 0]\n"
+    for function in compiled(text):
+        with pytest.raises(ValueError, match="cannot assign slice") as caught:
+            function(np.zeros((3, 4)), np.ones(given))
+    text = f"cannot assign slice of shape {selected} from input of shape {given}"
+    assert str(caught.value) == text
+    assert str(pickle.loads(pickle.dumps(caught.value))) == text
 
 
 def test_short_tuples_select_rows():

@@ -14,6 +14,7 @@ from numba.np.arrayobj import load_item, store_item
 
 from tapegrad.kernels.llvm.errors import GivesBack
 from tapegrad.kernels.llvm.library import LinkedLibrary
+from tapegrad.kernels.llvm.slices import short_errors
 from tapegrad.kernels.llvm.wrapper import CalledFromPython
 
 _FLOATS = {operator.add: "fadd", operator.sub: "fsub", operator.mul: "fmul"}
@@ -185,7 +186,8 @@ class Lower(CalledFromPython, GivesBack, lowering.Lower):
     ) -> None:
         kind = self.typeof(value_var.name)
         if not self._is_element(target_var, index_var) or not _is_number(kind):
-            super().lower_setitem(target_var, index_var, value_var, signature)
+            with short_errors():
+                super().lower_setitem(target_var, index_var, value_var, signature)
             return
         array = self.typeof(target_var.name)
         # by way of the type that the assignment has for numba, as there
