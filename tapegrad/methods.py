@@ -121,7 +121,8 @@ def _install_methods() -> None:
     for name, declared in declarations().items():
         if declared.is_method:
             setattr(Tensor, name, FUNCTIONS[name])
-        if isinstance(declared, Elementwise) and declared.names and declared.arguments[0] == "x":
+        is_method = isinstance(declared, Elementwise) and declared.arguments[0] == "x"
+        if is_method and name in declared.names:  # and not in a namespace only
             setattr(Tensor, name, FUNCTIONS[name])
             setattr(Tensor, f"{name}_", _inplace_operator_n(name))
     for method, name in INPLACE_NAMES.items():

@@ -12,17 +12,20 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.cuda.array import as_array
-from tapegrad.ops import elementwise as ew
+from tapegrad.kernels.functions import slopes, special, vmath
 from tapegrad.ops import reduction
+from tapegrad.ops.elementwise import absolute, exp, log, log1p, multiply, square
 from tapegrad.ops.piecewise import sign, where
 from tapegrad.ops.shape import reshape
 from tapegrad.ops.special import digamma, erfcx_derivative, gammaln, log_ratio, normal
 from tapegrad.ops.table.array_kinds import pointwise
 from tapegrad.ops.table.composite import composite
+from tapegrad.ops.table.kinds import elementwise
 from tapegrad.ops.table.op import (
+    Fact,
     array_of,
     dtype_of,
+    internal,
     is_complex,
     known,
     plain,
@@ -36,6 +39,8 @@ NAMESPACE = "special"  # of the functions declared here
 
 HALF_SQRT_PI = math.sqrt(math.pi) / 2.0
 SQRT_2PI = math.sqrt(2.0 * math.pi)
+SQRT_2_OVER_PI = math.sqrt(2.0 / math.pi)
+SQRT_HALF = math.sqrt(0.5)
 
 
 def computed(name: str) -> Callable[..., Any]:
@@ -104,7 +109,7 @@ def gammaincc(a, x):
 
 
 def _gamma_density(a, x):
-    return ew.exp(xlogy(a - 1.0, x) - x - gammaln(a))
+    return exp(xlogy(a - 1.0, x) - x - gammaln(a))
 
 
 gammainc.partial("a")(no_slope("gammainc", "a"))
@@ -132,7 +137,7 @@ betainc.partial("b")(no_slope("betainc", "b"))
 
 @betainc.partial("x")
 def _(a, b, x):
-    return ew.exp(xlogy(a - 1.0, x) + xlog1py(b - 1.0, -x) - betaln(a, b))
+    return exp(xlogy(a - 1.0, x) + xlog1py(b - 1.0, -x) - betaln(a, b))
 
 
 # -- error functions and the normal distribution (DLMF 7) -----------------------------------------
@@ -146,14 +151,14 @@ def erfinv(x):
 def _exp_of_square(z, tail):
     """Return ``exp(z**2)``, given erfc(abs(z)): where this is small, z has lost digits."""
     outer = tail < 0.25
-    scaled = erfcx(ew.absolute(where(outer, z, 1.0))) / where(outer, tail, 1.0)
+    scaled = erfcx(absolute(where(outer, z, 1.0))) / where(outer, tail, 1.0)
     scaled = where(tail == 0.0, math.inf, scaled)
-    return where(outer, scaled, ew.exp(ew.square(where(outer, 0.0, z))))
+    return where(outer, scaled, exp(square(where(outer, 0.0, z))))
 
 
 @erfinv.partial("x")
 def _(x, z):
-    return HALF_SQRT_PI * _exp_of_square(z, 1.0 - ew.absolute(x))
+    return HALF_SQRT_PI * _exp_of_square(z, 1.0 - absolute(x))
 
 
 @pointwise(computed("erfcinv"), arrays=1)
@@ -166,9 +171,10 @@ def _(x, z):
     return -HALF_SQRT_PI * _exp_of_square(z, where(x > 1.0, 2.0 - x, x))
 
 
-@pointwise(computed("ndtr"), arrays=1)
+@elementwise(facts=Fact.VANISHING)
 def ndtr(x):
     """Distribution function of the standard normal distribution."""
+    return special.ndtr(x)
 
 
 @ndtr.partial("x")
@@ -176,21 +182,23 @@ def _(x):
     return normal(x) / SQRT_2PI
 
 
-@pointwise(computed("log_ndtr"), arrays=1)
+@elementwise()
 def log_ndtr(x):
     """Logarithm of `ndtr`, accurate far below 0."""
+    return special.log_ndtr(x)
 
 
 @log_ndtr.partial("x")
 def _(x):
     below = x < 0.0
-    tail = math.sqrt(2.0 / math.pi) / erfcx(where(below, x, 0.0) * -math.sqrt(0.5))
+    tail = SQRT_2_OVER_PI / erfcx(where(below, x, 0.0) * -SQRT_HALF)
     return where(below, tail, normal(x) / (SQRT_2PI * ndtr(where(below, 0.0, x))))
 
 
-@pointwise(computed("erfcx"), arrays=1)
+@elementwise(facts=Fact.OVERFLOWING)
 def erfcx(x):
     """``exp(x**2) * erfc(x)``."""
+    return special.erfcx(x)
 
 
 @erfcx.partial("x")
@@ -219,8 +227,8 @@ stdtr.partial("df")(no_slope("stdtr", "df"))
 
 @stdtr.partial("t")
 def _(df, t):
-    scale = -betaln(np.full((), 0.5), 0.5 * df) - 0.5 * ew.log(df)
-    return ew.exp(scale - 0.5 * (df + 1.0) * ew.log1p(t * t / df))
+    scale = -betaln(np.full((), 0.5), 0.5 * df) - 0.5 * log(df)
+    return exp(scale - 0.5 * (df + 1.0) * log1p(t * t / df))
 
 
 # -- Bessel functions (DLMF 10.6, 10.29) ----------------------------------------------------------
@@ -311,9 +319,11 @@ def _(v, x, z):
     return (ive(v - 1.0, x) + ive(v + 1.0, x)) * 0.5 - sign(x) * z
 
 
-@pointwise(computed("i0"), arrays=1)
+@public("i0", "special.i0")
+@elementwise(facts=Fact.OVERFLOWING)
 def i0(x):
     """Modified Bessel function of order 0."""
+    return special.i0(x)
 
 
 @i0.partial("x")
@@ -321,19 +331,22 @@ def _(x):
     return i1(x)
 
 
-@pointwise(computed("i1"), arrays=1)
+@elementwise(facts=Fact.OVERFLOWING)
 def i1(x):
     """Modified Bessel function of order 1."""
+    return special.i1(x)
 
 
 @i1.partial("x")
 def _(x):
-    return (i0(x) + iv(2.0, x)) * 0.5
+    half = exp(0.5 * absolute(x))  # its square may overflow
+    return half * (i0e(x) - ie_ratio(1.0, x)) * half
 
 
-@pointwise(computed("i0e"), arrays=1)
+@elementwise(facts=Fact.VANISHING)
 def i0e(x):
     """``exp(-abs(x)) * i0(x)``."""
+    return special.i0e(x)
 
 
 @i0e.partial("x")
@@ -341,64 +354,78 @@ def _(x, z):
     return i1e(x) - sign(x) * z
 
 
-@pointwise(computed("i1e"), arrays=1)
+@elementwise(facts=Fact.VANISHING)
 def i1e(x):
     """``exp(-abs(x)) * i1(x)``."""
+    return special.i1e(x)
 
 
 @i1e.partial("x")
 def _(x, z):
-    return (i0e(x) + ive(2.0, x)) * 0.5 - sign(x) * z
+    return i0e(x) - ie_ratio(1.0, x) - sign(x) * z
+
+
+@internal
+@elementwise(facts=Fact.VANISHING)
+def ie_ratio(n, x):
+    """``ive(n, x) / x**n``, for integer-valued n."""
+    return special.ie_ratio(n, x)
+
+
+@ie_ratio.partial("x")
+def _(n, x, z):
+    return x * ie_ratio(n + 1.0, x) - sign(x) * z
 
 
 # -- logarithms -----------------------------------------------------------------------------------
 
 
-def _times(name, log):
-    """Return a function for ``x * log(y)``, which is 0 where x is 0 and y is not nan."""
-
-    def compute(x, y):
-        refuse_complex(name, x, y)
-        x, y = (v if isinstance(v, (int, float)) else as_array(v) for v in (x, y))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            found = np.where((x == 0.0) & ~np.isnan(y), 0.0, x * log(y))
-        return found.astype(np.result_type(x, y, np.float32))
-
-    return compute
-
-
-@pointwise(_times("xlogy", np.log), arrays=2)
+@elementwise(facts=Fact.SINGULAR)
 def xlogy(x, y):
     """``x * log(y)``, 0 where x is 0."""
+    return x * vmath.log(y) if x != 0.0 or y != y else 0.0
 
 
 @xlogy.partials
 def _(x, y):
     none = (x == 0.0) & (y == 0.0)
-    return ew.log(y), x / where(none, 1.0, y)
+    return log(y), x / where(none, 1.0, y)
 
 
-@pointwise(_times("xlog1py", np.log1p), arrays=2)
+@elementwise(domains={"y": (-0.8, 0.8)}, facts=Fact.SINGULAR)
 def xlog1py(x, y):
     """``x * log1p(y)``, 0 where x is 0."""
+    return x * vmath.log1p(y) if x != 0.0 or y != y else 0.0
 
 
 @xlog1py.partials
 def _(x, y):
     none = (x == 0.0) & (y == -1.0)
-    return ew.log1p(y), x / where(none, 1.0, 1.0 + y)
+    return log1p(y), x / where(none, 1.0, 1.0 + y)
 
 
-@composite(batching="elementwise")
+@elementwise(facts=Fact.SINGULAR)
 def entr(x):
     """``-x * log(x)``, 0 at 0 and -inf below."""
-    x = array_of(x)
-    return where(plain(x) < 0.0, -math.inf, 0.0 - xlogy(x, where(plain(x) < 0.0, 1.0, x)))
+    if x == 0.0:
+        return 0.0
+    return -math.inf if x < 0.0 else -x * vmath.log(x)
 
 
-@pointwise(computed("rel_entr"), arrays=2)
+@entr.partial("x")
+def _(x):
+    return where(x < 0.0, 0.0, -1.0 - log(where(x < 0.0, 1.0, x)))
+
+
+@elementwise(facts=Fact.SINGULAR)
 def rel_entr(x, y):
     """``x * log(x / y)``, 0 where x is 0."""
+    if x > 0.0 and y > 0.0:
+        is_close = 0.5 < x / y < 2.0
+        return x * (vmath.log1p((x - y) / y) if is_close else slopes.log_ratio(x, y))
+    if x == 0.0 and y >= 0.0:
+        return 0.0
+    return math.inf if x == x and y == y else math.nan
 
 
 @rel_entr.partials
@@ -406,9 +433,11 @@ def _(x, y):
     return log_ratio(x, y) + 1.0, -(x / y)
 
 
-@pointwise(computed("logit"), arrays=1)
+@elementwise(facts=Fact.SINGULAR)
 def logit(p):
     """``log(p / (1 - p))``."""
+    s = 2.0 * p - 1.0
+    return vmath.log(p / (1.0 - p)) if abs(s) > 0.3 else vmath.log1p(s) - vmath.log1p(-s)
 
 
 @logit.partial("p")
@@ -441,14 +470,14 @@ def weighted_logsumexp(a, axis=None, b=None, keepdims=False, return_sign=False):
     high = np.where(np.isfinite(high), high, 0.0).astype(dtype_of(a))
     limit = math.log(np.finfo(dtype_of(a)).max)
     away = (plain(b) == 0.0) & ~(plain(a) - high < limit)
-    terms = ew.multiply(b, ew.exp(where(away, -math.inf, a) - high))
+    terms = multiply(b, exp(where(away, -math.inf, a) - high))
     total = reduction.sum(terms, axis=axis, keepdims=True)
     signs = np.sign(plain(total))
     if return_sign:
-        total = ew.multiply(total, np.where(signs < 0.0, signs, np.ones((), signs.dtype)))
+        total = multiply(total, np.where(signs < 0.0, signs, np.ones((), signs.dtype)))
     none = plain(total) == 0.0
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = where(none, -math.inf, ew.log(where(none, 1.0, total)) + high)
+        found = where(none, -math.inf, log(where(none, 1.0, total)) + high)
     found = where(shares > 0, infinite, found)
     shape = shape_of(reduction.sum(plain(total), axis=axis, keepdims=keepdims))
     found = found if keepdims else reshape(found, shape)
@@ -469,4 +498,4 @@ def log_softmax(x, axis=None):
 @composite
 def softmax(x, axis=None):
     """``exp(x) / sum(exp(x))``, without overflow."""
-    return ew.exp(log_softmax(x, axis))
+    return exp(log_softmax(x, axis))

@@ -94,6 +94,7 @@ EXACT = {
     "xlogy": lambda x, y: x * mp.log(y),
     "xlog1py": lambda x, y: x * mp.log1p(y),
     "rel_entr": lambda x, y: x * mp.log(x / y),
+    "entr": lambda x: -x * mp.log(x) if x > 0 else mp.mpc(0, 1),
     "gammaln": lambda x: mp.re(mp.loggamma(x)),
     "digamma": mp.digamma,
     "gamma": mp.gamma,

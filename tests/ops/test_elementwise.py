@@ -30,6 +30,7 @@ VALUES = {
     "at_most": np.minimum,
     "cosine": lambda x, y, length: x / np.where(length == 0.0, 1.0, length),
     "gaussian": lambda x: np.exp(-x * x),
+    "ie_ratio": lambda n, x: (scipy.special.ive(n, x) / x**n).astype(np.result_type(n, x)),
     "erfcx_derivative": lambda n, x: _erfcx_derivative(n, x).astype(x.dtype),
     "exp_of_difference": lambda x, y: np.exp(_difference(x, y)),
     "normal": lambda x: np.exp(-x * x / 2),
@@ -83,7 +84,21 @@ EXACT = {
     "digamma": mp.digamma,
     "polygamma": lambda n, x: mp.psi(int(n), x),
     "erfcx_derivative": lambda n, x: mp.diff(lambda u: mp.exp(u * u) * mp.erfc(u), x, int(n)),
+    "ie_ratio": lambda n, x: mp.exp(-abs(x)) * mp.besseli(int(n), x) / mp.mpf(x) ** int(n),
+    "erfcx": lambda x: mp.exp(x * x) * mp.erfc(x),
+    "ndtr": mp.ncdf,
+    "log_ndtr": lambda x: mp.log(mp.ncdf(x)),
+    "i0": lambda x: mp.besseli(0, x),
+    "i1": lambda x: mp.besseli(1, x),
+    "i0e": lambda x: mp.exp(-abs(x)) * mp.besseli(0, x),
+    "i1e": lambda x: mp.exp(-abs(x)) * mp.besseli(1, x),
+    "xlogy": lambda x, y: x * mp.log(y),
+    "xlog1py": lambda x, y: x * mp.log1p(y),
+    "entr": lambda x: -x * mp.log(x),
+    "rel_entr": lambda x, y: x * mp.log(x / y),
 }
+INTEGER_FIRST = ("polygamma", "erfcx_derivative")
+"""Functions whose first argument is an order: their derivatives are those of the next one."""
 
 
 def reference(name):
@@ -100,8 +115,10 @@ def exact_partial(name, position, *values):
     with mp.workdps(40):
         if len(values) == 1:
             return float(mp.diff(EXACT[name], values[0]))
-        if name in ("polygamma", "erfcx_derivative"):  # the first argument is an integer
+        if name in INTEGER_FIRST:
             return float(EXACT[name](values[0] + 1, values[1]))
+        if name == "ie_ratio":
+            return float(mp.diff(lambda x: EXACT[name](values[0], x), values[1]))
         return float(mp.diff(EXACT[name], values, tuple(orders)))
 
 
@@ -449,7 +466,7 @@ def test_second_derivatives_at_special_points(name, args, expected, dtype, size)
 
 POINTS = [NAN, INF, -INF, 0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0, 1e-40, -1e30]
 SINGLE = {"gammaln", "digamma", "polygamma"}  # poles differ by sign conventions of their own
-SINGLE |= {"sinc_derivative", "erfcx_derivative"}  # whose order is a number >= 0
+SINGLE |= {"sinc_derivative", "erfcx_derivative", "ie_ratio"}  # whose order is a number >= 0
 
 
 @pytest.mark.parametrize("repeats", [1, 300], ids=["small", "large"])

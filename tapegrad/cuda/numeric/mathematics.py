@@ -93,6 +93,10 @@ def _erfc(x: Any) -> Any:
     return math.erfc(x)
 
 
+def _ndtr(x: Any) -> Any:
+    return 0.5 * math.erfc(x * -0.7071067811865476)
+
+
 def _gaussian(x: Any) -> Any:
     return math.exp(-(x * x))
 
@@ -146,6 +150,7 @@ OF_DEVICE: dict[Any, Any] = {
     vmath.tan: _tan,
     special.erf: _erf,
     special.erfc: _erfc,
+    special.ndtr: _ndtr,
     special.gaussian: _gaussian,
     special.normal: _normal,
     slopes.tanh_slope: _tanh_slope,
