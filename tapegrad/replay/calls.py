@@ -31,6 +31,7 @@ from tapegrad.transform import fourier
 _MOST_TERMS = 200_000  # of a contraction that is written as loops
 _OF_MATRICES = {  # `transform.rules.numpy_functions.finite_matrices`
     "cholesky": "np.linalg.cholesky", "det": "determinant", "inv": "inverse", "solve": "solve_",
+    "solve_triangular": "",
 }  # fmt: skip
 _TRANSFORMS = (  # `transform.rules.numpy_functions.fourier`
     *("fourier_of_pairs", "fourier_adjoint_of_pairs"),
@@ -149,7 +150,7 @@ def write_call(text: Text, node: Node) -> None:
 
 def _is_of_matrices(node: Node) -> bool:
     """Whether a value is one of linear algebra that numba compiles, of each matrix of a stack."""
-    if node.name not in _OF_MATRICES or any(node.parameters.values()):
+    if node.name not in _OF_MATRICES or node.parameters.get("unit_diagonal"):
         return False
     if not all(isinstance(arg, Node) and arg.dtype == FLOAT for arg in node.args):
         return False
@@ -162,9 +163,17 @@ def _is_of_matrices(node: Node) -> bool:
 
 def _linear_algebra(text: Text, node: Node, name: str) -> None:
     function, arrays = _OF_MATRICES[node.name], [*map(text.array, node.args)]
+    is_vector = len(node.args[-1].shape) == 1
     if node.name == "solve":
-        function += "vector" if len(node.args[1].shape) == 1 else "matrix"
+        function += "vector" if is_vector else "matrix"
+    elif node.name == "solve_triangular":
+        function = ("lower" if node.parameters["lower"] else "upper") + "_solution"
     batch = node.args[0].shape[:-2]
+    if not batch and is_vector and node.name == "solve_triangular":  # a matrix of one column
+        column = f"{arrays[1]}.reshape({text.shape((*node.shape, 1))})"
+        call = f"{function}({arrays[0]}, {column})"
+        text.line(f"{name} = {call}.reshape({text.shape(node.shape)})")
+        return
     if not batch:
         text.line(f"{name} = {function}({', '.join(arrays)})")
         return

@@ -88,6 +88,8 @@ TABLE = {
     "dot_22": (np.dot, [{"x": Q, "y": M}]),
     "solve_1": (np.linalg.solve, [{"a": Q, "b": A[:3]}]),
     "solve_2": (np.linalg.solve, [{"a": Q, "b": M}]),
+    "lower_solution": (lambda a, b: np.linalg.solve(np.tril(a), b), [{"a": Q, "b": M}]),
+    "upper_solution": (lambda a, b: np.linalg.solve(np.triu(a), b), [{"a": Q, "b": M}]),
     "inv": (np.linalg.inv, [{"a": Q}]),
     "det": (np.linalg.det, [{"a": Q}, {"a": Q * np.array([0.0, 1.0, 2.0])}]),
     "pinv": (np.linalg.pinv, [{"a": M}, {"a": HIGH}]),

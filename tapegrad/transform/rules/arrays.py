@@ -17,6 +17,7 @@ from tapegrad.transform.rules.numpy_functions import (
     sorting,
     stacks,
     statistics,
+    triangles,
     views,
 )
 from tapegrad.transform.rules.scalars import nonzero_elements as nonzero_elements
@@ -24,7 +25,8 @@ from tapegrad.transform.rules.scalars import product_of_elements as product_of_e
 
 _MODULES = (
     additions, complex_functions, decompositions, elementwise, finite_matrices, fourier,
-    linear_algebra, makers, positions, reductions, sequences, sorting, stacks, statistics, views,
+    linear_algebra, makers, positions, reductions, sequences, sorting, stacks, statistics,
+    triangles, views,
 )  # fmt: skip
 
 for _module in _MODULES:
