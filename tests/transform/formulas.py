@@ -90,6 +90,10 @@ TABLE = {
     "solve_2": (np.linalg.solve, [{"a": Q, "b": M}]),
     "lower_solution": (lambda a, b: np.linalg.solve(np.tril(a), b), [{"a": Q, "b": M}]),
     "upper_solution": (lambda a, b: np.linalg.solve(np.triu(a), b), [{"a": Q, "b": M}]),
+    "solve_vector": (np.linalg.solve, [{"a": Q, "b": A[:3]}]),
+    "solve_matrix": (np.linalg.solve, [{"a": Q, "b": M}]),
+    "inverse": (np.linalg.inv, [{"a": Q}]),
+    "determinant": (np.linalg.det, [{"a": Q}]),
     "inv": (np.linalg.inv, [{"a": Q}]),
     "det": (np.linalg.det, [{"a": Q}, {"a": Q * np.array([0.0, 1.0, 2.0])}]),
     "pinv": (np.linalg.pinv, [{"a": M}, {"a": HIGH}]),
@@ -123,7 +127,7 @@ def compare(name, function, arguments):
     several = isinstance(result, tuple)
     results = tuple(result) if several else (result,)
     weights = [np.float64(1) * RNG.normal(size=np.shape(z)) for z in results]
-    values = {**arguments, "z": result, "g": weights[0], "vectors": True}
+    values = {**arguments, "z": result, "g": weights[0], "vectors": True, "columns": ((0, 99),)}
     values |= {f"z_{k}": z for k, z in enumerate(results)}
     values |= {f"g_{k}": g for k, g in enumerate(weights)}
     count = 0

@@ -5,11 +5,16 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.texts  # Python runs the formulas
+
 FORMULAS = pathlib.Path(__file__).parent / "formulas.py"
 # compared with numba, in tests of their own
 ELSEWHERE = {
     "flatten", "item", "broadcast", "full", "full_like", "diag", "complex_det", "complex_vdot",
-    "stacked_product", "stacked_product_t",
+    "stacked_product", "stacked_product_t", "fourier_of_pairs", "fourier_adjoint_of_pairs",
+    "half_fourier_to_pairs", "real_fourier_of_pairs",
 }  # fmt: skip
 
 
