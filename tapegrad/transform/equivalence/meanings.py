@@ -163,6 +163,7 @@ _RUNTIME = [
     (complex_functions.complex_nonzero, OF_NUMBERS["nonzero"]),
     (scalars.product_of_elements, per_element("product", 2)),
     (scalars.nonzero_elements, per_element("nonzero", 1)),
+    (additions.is_used, lambda g: True),
     (additions.mark_zeros, lambda bar, given: None),
 ]
 _SAME = (int, str, bool, type(None), enum.Enum, numba.types.Type, slice)

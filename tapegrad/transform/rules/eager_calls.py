@@ -55,7 +55,7 @@ class EagerCall(Rule):
             if is_array(self.types[operand]):
                 gen.add_array(operand, found, self.types[operand].ndim)
                 if gen.is_marked(operand):
-                    given = call_of("np.count_nonzero", g) if self.fresh else g
+                    given = call_of("arrays.is_used", g) if self.fresh else g
                     gen.builder.do(call_of("arrays.mark_zeros", gen.shadow(operand), given))
             else:
                 gen.read(found)

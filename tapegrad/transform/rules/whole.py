@@ -80,7 +80,7 @@ class Whole(Rule):
             if whole:
                 gen.line(call)
                 if self.may_vanish(gen, argument, operand):
-                    given = call_of("np.count_nonzero", g) if self.fresh else g
+                    given = call_of("arrays.is_used", g) if self.fresh else g
                     gen.line(call_of("arrays.mark_zeros", gen.shadow(operand), given))
             else:
                 gen.add(operand, call, ast.Constant(1.0), call)

@@ -154,11 +154,38 @@ def sum_numbered(numbers, g):
 def mark_zeros(bar, given):
     """Mark cotangents of 0, as `runtime.nonzero` does, of an array that is used as a whole.
 
-    It is used if `given` is not 0, a cotangent of the result or the number of those that are not 0.
+    It is used if `given` is not 0, a cotangent of the result or whether any of them is not 0.
     """
+    # loops of one or two indices, not over `np.ndindex` or `bar.flat`: they are differentiated, too
     if given != 0:
-        # not a loop over `np.ndindex` or `bar.flat`: this is differentiated as well
-        bar += np.where(bar == 0.0, INFINITESIMAL, 0.0)
+        if bar.ndim == 1:
+            for i in range(bar.size):
+                if bar[i] == 0.0:
+                    bar[i] += INFINITESIMAL
+        elif bar.ndim == 2:
+            for i in range(bar.shape[0]):
+                for j in range(bar.shape[1]):
+                    if bar[i, j] == 0.0:
+                        bar[i, j] += INFINITESIMAL
+        else:
+            bar += np.where(bar == 0.0, INFINITESIMAL, 0.0)
+
+
+@jit
+def is_used(g):
+    """Whether any cotangent of a result is not 0."""
+    if g.ndim == 1:
+        for i in range(g.size):
+            if g[i] != 0.0:
+                return True
+        return False
+    if g.ndim == 2:
+        for i in range(g.shape[0]):
+            for j in range(g.shape[1]):
+                if g[i, j] != 0.0:
+                    return True
+        return False
+    return np.count_nonzero(g) > 0
 
 
 @addition

@@ -17,8 +17,17 @@ _SMALL = 6  # rows up to which loops are faster
 
 @jit
 def is_finite(x):
-    """Whether all elements of an array are finite."""
-    return np.isfinite(x).all()
+    """Whether all elements of an array of one or two axes are finite."""
+    if x.ndim == 1:
+        for i in range(x.size):
+            if not np.isfinite(x[i]):
+                return False
+    else:
+        for i in range(x.shape[0]):
+            for j in range(x.shape[1]):
+                if not np.isfinite(x[i, j]):
+                    return False
+    return True
 
 
 @jit
