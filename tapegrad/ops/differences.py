@@ -6,26 +6,31 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.cuda.array import HOST
 from tapegrad.ops import reduction
-from tapegrad.ops.complex import conjugate
+from tapegrad.ops.complex import conjugate, conjugated
 from tapegrad.ops.indexing import take
 from tapegrad.ops.piecewise import where
 from tapegrad.ops.shape import (
     astype,
     broadcast_to,
     concatenate,
+    expand_dims,
     flip,
     laid_out,
     moveaxis,
     order_of_copies,
     ravel,
 )
+from tapegrad.ops.table.array_kinds import bilinear
+from tapegrad.ops.table.batching import aligned
 from tapegrad.ops.table.composite import composite
 from tapegrad.ops.table.op import (
     array_of,
     copied,
     dtype_of,
     in_precision_of,
+    internal,
     normalize_axes,
     normalize_axis,
     plain,
@@ -179,6 +184,67 @@ def _slopes(start: Any, end: Any, first: Any, last: Any) -> Any:
     return (last - first) / where(undifferentiated(length) == 0.0, 1.0, length)
 
 
+@internal
+@bilinear(np.convolve)
+def full_convolution(a, v):
+    """All elements of the discrete convolution of two 1-d arrays."""
+
+
+@full_convolution.vjp("a")
+def _(g, v):
+    return valid_correlation(g, conjugated(v))
+
+
+@full_convolution.vjp("v")
+def _(g, a):
+    return valid_correlation(g, conjugated(a))
+
+
+@full_convolution.batching
+def _(a, v, batched):
+    return _of_windows(*aligned((a, v), batched))
+
+
+def _valid_correlation(a, v):
+    return np.correlate(a, np.conjugate(v), "valid")
+
+
+@internal
+@bilinear(_valid_correlation)
+def valid_correlation(a, v):
+    """Sums of the products of v with as many elements of a, which is not shorter, at each shift."""
+
+
+@valid_correlation.vjp("a")
+def _(g, v):
+    return full_convolution(g, conjugated(v))
+
+
+@valid_correlation.vjp("v")
+def _(g, a):
+    return valid_correlation(conjugated(a), g)
+
+
+@valid_correlation.batching
+def _(a, v, batched):
+    a, v = aligned((a, v), batched)
+    size = shape_of(v)[-1]
+    windows = np.arange(shape_of(a)[-1] - size + 1)[:, None] + np.arange(size)
+    return reduction.sum(a[..., windows] * expand_dims(v, -2), axis=-1)
+
+
+def _of_windows(a: Any, v: Any) -> Any:
+    """Return convolutions of the last axes, as sums of windows of a: on devices, and of batches."""
+    n, m = shape_of(a)[-1], shape_of(v)[-1]
+    zeros = np.zeros((*shape_of(a)[:-1], m - 1), dtype_of(a))
+    padded = concatenate([zeros, a, zeros], -1) if m > 1 else a
+    windows = np.arange(n + m - 1)[:, None] + np.arange(m)
+    # infinite factors of the zeros beside the array would make nan
+    is_inside = (windows >= m - 1) & (windows < n + m - 1)
+    factors = where(is_inside, expand_dims(flip(v, -1), -2), 0)
+    return reduction.sum(padded[..., windows] * factors, axis=-1)
+
+
 @composite
 def convolve(a, v, mode="full"):
     """Discrete convolution of two 1-d arrays."""
@@ -188,12 +254,8 @@ def convolve(a, v, mode="full"):
     if shape_of(v)[0] > shape_of(a)[0]:
         a, v = v, a
     n, m = shape_of(a)[0], shape_of(v)[0]
-    zeros = np.zeros(m - 1, dtype_of(a))
-    padded = concatenate([zeros, a, zeros], 0) if m > 1 else a
-    windows = np.arange(n + m - 1)[:, None] + np.arange(m)
-    # infinite factors of the zeros beside the array would make nan
-    factors = where((windows >= m - 1) & (windows < n + m - 1), flip(v), 0)
-    full = reduction.sum(padded[windows] * factors, axis=-1)
+    are_on_host = getattr(a, "device", HOST) == HOST == getattr(v, "device", HOST)
+    full = full_convolution(a, v) if are_on_host else _of_windows(a, v)
     if mode == "full":
         return full
     if mode == "same":

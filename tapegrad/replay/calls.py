@@ -135,6 +135,8 @@ def write_call(text: Text, node: Node) -> None:
             raise NotRecordedError("the Fourier transforms of this NumPy are not known")
         given = [text.array(node.args[0]), *map(str, node.parameters.values())]
         text.line(f"{name} = {node.name}({', '.join(given)})")
+    elif node.name in ("full_convolution", "valid_correlation") and node.dtype == FLOAT:
+        text.line(f"{name} = {node.name}({', '.join(map(text.array, node.args))})")
     elif node.name == "checked_index":
         x, extent = node.args
         text.line(

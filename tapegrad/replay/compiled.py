@@ -31,7 +31,12 @@ from tapegrad.replay.writer import Writer
 from tapegrad.transform.function import gradient, njit, value_alone
 from tapegrad.transform.functions import scalar_ops
 from tapegrad.transform.recording import check
-from tapegrad.transform.rules.numpy_functions import finite_matrices, fourier, triangles
+from tapegrad.transform.rules.numpy_functions import (
+    convolutions,
+    finite_matrices,
+    fourier,
+    triangles,
+)
 from tapegrad.transform.rules.numpy_functions.stacks import stacked_product, stacked_product_t
 
 
@@ -237,6 +242,8 @@ def compiled_text(text: str) -> Any:
                 solve_vector=finite_matrices.solve_vector,
                 lower_solution=triangles.lower_solution,
                 upper_solution=triangles.upper_solution,
+                full_convolution=convolutions.full_convolution,
+                valid_correlation=convolutions.valid_correlation,
                 fourier_of_pairs=fourier.fourier_of_pairs,
                 fourier_adjoint_of_pairs=fourier.fourier_adjoint_of_pairs,
                 half_fourier_to_pairs=fourier.half_fourier_to_pairs,

@@ -54,6 +54,8 @@ CASES = {
     "real_fourier_of_pairs": [((PAIRS,), {"n": n}) for n in (4, 5)],
     "half_fourier": [((M,), {"axis": 0}), ((M,), {"axis": 1})],
     "real_fourier": [((complex_of(M),), {"n": n, "axis": axis}) for n, axis in ((6, 0), (5, 1))],
+    "full_convolution": [((V, V[:3]), {}), ((V[:2], V), {})],
+    "valid_correlation": [((V, V[:3]), {}), ((V, V), {})],
     "matmul": [((M, S), {}), ((STACK, M.T), {}), ((V[:3], S), {}), ((S, V[:3]), {}), ((V, V), {})],
     "undefined": [((np.zeros(3),), {})],
     "product": [((M, M), {"tx": True, "ty": False}), ((M, M), {"tx": False, "ty": True})],
@@ -94,6 +96,8 @@ COMPLEX = {
 }
 HERMITIAN = complex_of(S) + complex_of(S).conj().T + 4.0 * np.eye(3)
 COMPLEX |= {
+    "full_convolution": [((complex_of(V), complex_of(V[:3])), {})],
+    "valid_correlation": [((complex_of(V), complex_of(V[:3])), {})],
     "matmul": [((complex_of(M), complex_of(S)), {})],
     "cholesky": [((HERMITIAN,), {})],
     "qr": [((complex_of(M),), {})],

@@ -190,6 +190,43 @@ def test_central_differences_are_compiled(edge_order, monkeypatch):
     assert_equal(jitted(x), f(x), 1e-13, 1e-13)
 
 
+def _convolution(function, mode, imaginary):
+    def f(a, v):
+        a, v = (a + imaginary * 0.5j * a, v - imaginary * 0.3j * v) if imaginary else (a, v)
+        found = function(a, v, mode)
+        total = tg.sum(np.cos(np.real(found)))
+        return total + tg.sum(np.imag(found) ** 2) if imaginary else total
+
+    return f
+
+
+@pytest.mark.parametrize("imaginary", [0, 1])
+@pytest.mark.parametrize("mode", ["full", "same", "valid"])
+@pytest.mark.parametrize("function", [np.convolve, np.correlate])
+@pytest.mark.parametrize(("n", "m"), [(7, 3), (3, 7), (4, 4), (1, 5), (6, 1)])
+def test_convolutions_are_compiled(n, m, function, mode, imaginary, monkeypatch):
+    interpret(monkeypatch)
+    f = _convolution(function, mode, imaginary)
+    draw = np.random.default_rng(5)
+    a, v = draw.normal(size=n), draw.normal(size=m)
+    jitted = tg.jit(f)
+    assert is_compiled(jitted.inspect(a, v))
+    assert_equal(jitted(a, v), f(a, v), 1e-12, 1e-13)
+    gradient = tg.jit(lambda a, v: tg.grad(f, (0, 1))(a, v))
+    assert_equal(gradient(a, v), tg.grad(f, (0, 1))(a, v), 1e-11, 1e-12)
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("imaginary", [0, 1])
+@pytest.mark.parametrize(("n", "m"), [(7, 3), (3000, 15)])
+def test_derivatives_of_convolutions(n, m, imaginary):
+    f = _convolution(np.convolve, "same", imaginary)
+    draw = np.random.default_rng(5)
+    a, v = draw.normal(size=n), draw.normal(size=m)
+    found = tg.value_and_grad(tg.jit(f), (0, 1))(a, v)
+    assert_equal(found, tg.value_and_grad(f, (0, 1))(a, v), 1e-10, 1e-10)
+
+
 @pytest.mark.parametrize("size", range(1, 9))
 def test_systems_of_all_sizes(size):
     """Small matrices are eliminated in loops, others by LAPACK."""

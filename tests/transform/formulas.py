@@ -9,7 +9,12 @@ import numpy as np
 
 from tapegrad.transform.rules import arrays  # noqa: F401
 from tapegrad.transform.rules.array_specs import SPECS
-from tapegrad.transform.rules.numpy_functions import additions, reductions, statistics
+from tapegrad.transform.rules.numpy_functions import (
+    additions,
+    convolutions,
+    reductions,
+    statistics,
+)
 
 RNG = np.random.default_rng(0)
 A, B, P = RNG.normal(size=6), RNG.normal(size=6), RNG.uniform(0.1, 2.0, 6)
@@ -86,6 +91,9 @@ TABLE = {
     "dot_12": (np.dot, [{"x": A[:3], "y": M}]),
     "dot_21": (np.dot, [{"x": M, "y": A[:4]}]),
     "dot_22": (np.dot, [{"x": Q, "y": M}]),
+    "full_convolution": (np.convolve, [{"a": A, "v": B[:3]}, {"a": A[:2], "v": B}]),
+    "valid_correlation": (lambda a, v: np.correlate(a, v, "valid"),
+                          [{"a": A, "v": B[:2]}, {"a": A, "v": B[:5]}, {"a": A, "v": B}]),
     "solve_1": (np.linalg.solve, [{"a": Q, "b": A[:3]}]),
     "solve_2": (np.linalg.solve, [{"a": Q, "b": M}]),
     "lower_solution": (lambda a, b: np.linalg.solve(np.tril(a), b), [{"a": Q, "b": M}]),
@@ -160,7 +168,7 @@ if __name__ == "__main__":
     np.seterr(all="ignore")
     # what machine code computes, and Python cannot call; pytest imports this module
     statistics.product = lambda cotangent, partial: cotangent * partial if cotangent else 0.0
-    additions.index = reductions.index = lambda number: number
+    additions.index = convolutions.index = reductions.index = lambda number: number
     reductions.flat_view = lambda array: array.reshape(-1, order="A")  # a view
     total = 0
     for name, (function, cases) in TABLE.items():

@@ -354,7 +354,7 @@ def _with_last(parts: Parts, x: Node, axis: int, back: bool = False) -> Node:
     return parts.op("transpose", shape, x, axes=tuple(order))
 
 
-@_rule("matmul", "product")
+@_rule("matmul", "product", "full_convolution", "valid_correlation")
 def _matmul(parts: Parts, node: Node) -> Pair | None:
     x, y = node.args
     if not isinstance(x, Node) or not isinstance(y, Node):

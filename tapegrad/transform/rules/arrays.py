@@ -5,6 +5,7 @@ from tapegrad.transform.rules.array_specs import SPECS, enter_generated
 from tapegrad.transform.rules.numpy_functions import (
     additions,
     complex_functions,
+    convolutions,
     decompositions,
     elementwise,
     finite_matrices,
@@ -24,7 +25,8 @@ from tapegrad.transform.rules.scalars import nonzero_elements as nonzero_element
 from tapegrad.transform.rules.scalars import product_of_elements as product_of_elements
 
 _MODULES = (
-    additions, complex_functions, decompositions, elementwise, finite_matrices, fourier,
+    additions, complex_functions, convolutions, decompositions, elementwise, finite_matrices,
+    fourier,
     linear_algebra, makers, positions, reductions, sequences, sorting, stacks, statistics,
     triangles, views,
 )  # fmt: skip

@@ -174,18 +174,19 @@ def mark_zeros(bar, given):
 @jit
 def is_used(g):
     """Whether any cotangent of a result is not 0."""
+    found = False
     if g.ndim == 1:
         for i in range(g.size):
             if g[i] != 0.0:
-                return True
-        return False
-    if g.ndim == 2:
+                found = True
+    elif g.ndim == 2:
         for i in range(g.shape[0]):
             for j in range(g.shape[1]):
                 if g[i, j] != 0.0:
-                    return True
-        return False
-    return np.count_nonzero(g) > 0
+                    found = True
+    else:
+        found = np.count_nonzero(g) > 0
+    return found
 
 
 @addition
