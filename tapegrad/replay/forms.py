@@ -65,16 +65,11 @@ _OF_INTEGERS = (
 )
 _WITHOUT_ROUNDING = ("where", "at_least", "at_most", "stop_gradient", "negative", "positive")
 _OPERATORS_OF_SINGLES = ("add", "subtract", "multiply", "divide", "square")
-_VIEWS = (
-    "getitem",
-    "item_at",
-    "transpose",
-    "matrix_transpose",
-    "broadcast_to",
-    "diagonal",
-    "gather",
-    "reshape",
+VIEWS_OF_ELEMENTS = (
+    *("getitem", "item_at", "transpose", "matrix_transpose", "broadcast_to", "diagonal", "gather"),
 )
+"""Views whose elements loops find in the array that they show."""
+_VIEWS = (*VIEWS_OF_ELEMENTS, "reshape")
 # calls that are written in a way that fits to each dtype
 CALLS_OF_SINGLES = (
     *("concatenate", "embed", "matmul", "put", "put_at", "add_at", "added_at", "scatter_add"),

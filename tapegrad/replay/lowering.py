@@ -19,6 +19,7 @@ from tapegrad.replay.forms import (
     FLOATS,
     INTEGER,
     SINGLE,
+    VIEWS_OF_ELEMENTS,
     Form,
     axes_of,
     form_of,
@@ -72,7 +73,7 @@ def lowered(recorded: list[Node]) -> tuple[list[Node], dict[Node, Node]]:
             if x.shape == node.shape:
                 same[node] = x
                 continue
-            nodes.append(_reshaped(x, node.shape))
+            nodes.append(_reshaped_view(x, node.shape) or _reshaped(x, node.shape))
         else:
             nodes.append(node)
             continue
@@ -271,6 +272,29 @@ def _product_of_transposed(node: Node) -> list[Node]:
 def _transposed(x: Node) -> Node:
     shape = (*x.shape[:-2], x.shape[-1], x.shape[-2])
     return Node("matrix_transpose", of(shape, x.dtype), (x,), {}, TABLE["matrix_transpose"])
+
+
+def _reshaped_view(x: Node, shape: tuple[int, ...]) -> Node | None:
+    """Return a view as one with other axes of length 1: loops read the array that it shows.
+
+    It would be copied to be reshaped. None if it is no view, or has another shape otherwise.
+    """
+    without_ones, wanted = ([n for n in s if n != 1] for s in (x.shape, shape))
+    if x.name not in VIEWS_OF_ELEMENTS or without_ones != wanted:
+        return None
+    left = [*x.shape]
+    index: list[Any] = []
+    for extent in shape:
+        if extent == 1 and left[:1] != [1]:
+            index.append(None)
+            continue
+        while extent != 1 and left[0] == 1:
+            index.append(0)
+            left.pop(0)
+        index.append(slice(None))
+        left.pop(0)
+    parameters = {"index": (*index, *[0 for _ in left])}
+    return Node("getitem", of(shape, x.dtype), (x,), parameters, TABLE["getitem"])
 
 
 def _reshaped(x: Node, shape: tuple[int, ...]) -> Node:

@@ -312,3 +312,23 @@ def test_triangles_with_a_unit_diagonal_run_in_python():
 
     a, b = np.full((3, 3), 0.5), np.arange(3.0)
     assert_equal(tg.grad(tg.jit(f), (0, 1))(a, b), tg.grad(f, (0, 1))(a, b), 1e-13, 1e-13)
+
+
+def test_axes_of_length_1_of_views_are_no_copies(monkeypatch):
+    """Parts that are stacked are read where they are."""
+    interpret(monkeypatch)
+
+    def f(x):
+        parts = np.stack([x[i : i + 3, j : j + 2] for i in range(2) for j in range(2)], axis=-1)
+        row = np.squeeze(x[1:2, None, :2].T)
+        return np.sum(parts[..., None] * parts[:, :, None], axis=2) * row[None, :, None], row
+
+    x = np.random.default_rng(3).normal(size=(4, 3))
+    jitted = tg.jit(f)
+    text = jitted.inspect(x)
+    assert is_compiled(text)
+    assert text.count("reshape") == 0
+    assert text.count("np.empty") <= 4  # the stack, the sums, and both results
+    assert_equal(jitted(x), f(x), 1e-13, 1e-13)
+    gradient = tg.jit(lambda x: tg.grad(lambda x: tg.sum(f(x)[0] ** 2))(x))
+    assert_equal(gradient(x), tg.grad(lambda x: tg.sum(f(x)[0] ** 2))(x), 1e-11, 1e-12)
