@@ -339,10 +339,51 @@ def place_in_base(node: Node, index: list[str]) -> list[Any]:
         return [*index[:-2], index[-1], index[-2]]
     if node.name == "broadcast_to":
         return aligned(shape, index)
+    if node.name == "reshape":
+        return _joined_places(shape, node.shape, index)
     if node.name == "diagonal":
         return place_on_diagonal(len(shape), node.parameters, index)
     given = node.args[1] if node.name == "item_at" else node.parameters["index"]
     return place_of_item(shape, given, index)
+
+
+def splits_axes(node: Node) -> bool:
+    """Whether a value is a reshaped view whose axes are parts of axes of that.
+
+    Loops find its elements in the array that the view shows, which would be copied to be reshaped.
+    """
+    if node.name != "reshape" or node.args[0].name not in VIEWS_OF_ELEMENTS:
+        return False
+    return 0 not in node.shape and _split(node.args[0].shape, node.shape) is not None
+
+
+def _split(given: tuple[int, ...], wanted: tuple[int, ...]) -> list[list[int]] | None:
+    """Return the axes of a shape that each axis of another one is split into, None if it is not."""
+    found: list[list[int]] = []
+    left = [*range(len(wanted))]
+    for extent in given:
+        parts: list[int] = []
+        count = 1
+        while count < extent and left:
+            parts.append(left.pop(0))
+            count *= wanted[parts[-1]]
+        if count != extent:
+            return None
+        found.append(parts)
+    return None if any(wanted[k] != 1 for k in left) else found
+
+
+def _joined_places(given: tuple[int, ...], wanted: tuple[int, ...], index: list[str]) -> list[str]:
+    """Return the index in an array of an element of it with split axes."""
+    found = []
+    for parts in _split(given, wanted) or []:
+        terms, size = [], 1
+        for k in reversed(parts):
+            if index[k] != "0":
+                terms.append(index[k] if size == 1 else f"{size} * {index[k]}")
+            size *= wanted[k]
+        found.append(" + ".join(reversed(terms)) or "0")
+    return found
 
 
 def place_on_diagonal(rank: int, parameters: dict[str, Any], index: list[str]) -> list[str]:

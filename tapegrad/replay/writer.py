@@ -16,7 +16,7 @@ import numpy as np
 from tapegrad.eager.nodes import Body, Node, copied
 from tapegrad.eager.traced import NotRecordedError
 from tapegrad.replay.calls import place_parts, write_call, write_reshape, write_rows, write_several
-from tapegrad.replay.forms import FLOATS, Form, kind_of
+from tapegrad.replay.forms import FLOATS, Form, kind_of, splits_axes
 from tapegrad.replay.module import Module
 from tapegrad.replay.nests import Nest
 from tapegrad.replay.program import Program
@@ -189,7 +189,7 @@ class Writer:
         """Write what computes a value that is not computed element by element."""
         form = self.text.forms[node]
         if form is Form.VIEW:
-            if node.name == "reshape":
+            if node.name == "reshape" and not splits_axes(node):
                 write_reshape(self.text, node)
         elif form is Form.ROWS:
             write_rows(self.text, node)

@@ -332,3 +332,37 @@ def test_axes_of_length_1_of_views_are_no_copies(monkeypatch):
     assert_equal(jitted(x), f(x), 1e-13, 1e-13)
     gradient = tg.jit(lambda x: tg.grad(lambda x: tg.sum(f(x)[0] ** 2))(x))
     assert_equal(gradient(x), tg.grad(lambda x: tg.sum(f(x)[0] ** 2))(x), 1e-11, 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ((3, 8), (3, 2, 4)),
+        ((3, 8), (3, 1, 2, 1, 4, 1)),
+        ((4, 6), (2, 2, 3, 2)),
+        ((1, 6), (2, 3)),
+        ((4, 6), (8, 3)),
+        ((4, 6), (24,)),
+        ((6,), (1, 6, 1)),
+    ],
+)
+@pytest.mark.parametrize("view", ["slice", "transpose", "reversed"])
+def test_views_are_reshaped(given, wanted, view, monkeypatch):
+    """Axes that are split are read where they are; others are copied."""
+    interpret(monkeypatch)
+    views = {
+        "slice": lambda x: x[..., 1:-1],
+        "transpose": lambda x: x[..., 2:].T if x.ndim == 1 else x[..., 2:].T.swapaxes(0, 1),
+        "reversed": lambda x: x[::-1, ..., 2:][::-1] if x.ndim > 1 else x[:1:-1],
+    }
+
+    def f(x):
+        z = np.reshape(views[view](x), wanted)
+        return np.sum(np.sin(z) * np.cos(np.arange(z.size)).reshape(wanted), axis=0), z * 2.0, z
+
+    x = np.random.default_rng(4).normal(size=(*given[:-1], given[-1] + 2))
+    jitted = tg.jit(f)
+    assert is_compiled(jitted.inspect(x))
+    assert_equal(jitted(x), f(x), 1e-13, 1e-13)
+    gradient = tg.jit(lambda x: tg.grad(lambda x: tg.sum(f(x)[0] ** 2))(x))
+    assert_equal(gradient(x), tg.grad(lambda x: tg.sum(f(x)[0] ** 2))(x), 1e-11, 1e-12)
