@@ -151,12 +151,19 @@ def sum_numbered(numbers, g):
 
 
 @jit
+def mark_at_once(bar):
+    """Mark cotangents of 0 of an array of any rank."""
+    bar += np.where(bar == 0.0, INFINITESIMAL, 0.0)
+
+
+@jit
 def mark_zeros(bar, given):
     """Mark cotangents of 0, as `runtime.nonzero` does, of an array that is used as a whole.
 
     It is used if `given` is not 0, a cotangent of the result or whether any of them is not 0.
     """
-    # loops of one or two indices, not over `np.ndindex` or `bar.flat`: they are differentiated, too
+    # loops over one or two indices, not over `np.ndindex` or `bar.flat`: they are differentiated
+    # as well; numba drops branches by the rank of a variable that is not assigned, also in place
     if given != 0:
         if bar.ndim == 1:
             for i in range(bar.size):
@@ -168,7 +175,7 @@ def mark_zeros(bar, given):
                     if bar[i, j] == 0.0:
                         bar[i, j] += INFINITESIMAL
         else:
-            bar += np.where(bar == 0.0, INFINITESIMAL, 0.0)
+            mark_at_once(bar)
 
 
 @jit
