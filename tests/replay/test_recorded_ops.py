@@ -269,6 +269,13 @@ def test_triangles_of_all_sizes(size, columns):
         a[0, 0] = np.inf
         assert np.isnan(solve(a, b)).all()
         a[0, 0] = 2.0
+        expected = solve(a, b)
+        for value in (np.nan, np.inf):
+            b[-1, 0] = value
+            found = solve(a, b)
+            assert np.isnan(found[:, 0]).all()
+            assert_equal(found[:, 1:], expected[:, 1:], 1e-13, 1e-13)
+            b[-1, 0] = 1.0
 
 
 @pytest.mark.parametrize("lower", [True, False])

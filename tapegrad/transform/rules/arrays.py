@@ -26,8 +26,7 @@ from tapegrad.transform.rules.scalars import product_of_elements as product_of_e
 
 _MODULES = (
     additions, complex_functions, convolutions, decompositions, elementwise, finite_matrices,
-    fourier,
-    linear_algebra, makers, positions, reductions, sequences, sorting, stacks, statistics,
+    fourier, linear_algebra, makers, positions, reductions, sequences, sorting, stacks, statistics,
     triangles, views,
 )  # fmt: skip
 

@@ -44,18 +44,27 @@ def subtract_product(found, first, size, a, rows):
             found[first + i, j] -= product[i, j]
 
 
+@jit
+def mark_undefined(found, b):
+    """Write nan to the solutions for right-hand sides that are not finite, as LAPACK does."""
+    for j in range(b.shape[1]):
+        if not is_finite(b[:, j]):
+            for i in range(b.shape[0]):
+                found[i, j] = np.nan
+
+
 @named_function
 @jit
 def lower_solution(a, b):
     """Return the solutions of a system with the lower triangle of a matrix.
 
-    If elements are not finite, all are nan, as those of ``np.linalg.solve``.
+    If that is not finite, all are nan.
     """
     n, columns = b.shape
     check_triangle(a, b)
     found = np.empty((n, columns))
     found[:, :] = b
-    if not is_finite(b) or not is_finite(np.tril(a)):
+    if not is_finite(np.tril(a)):
         found[:, :] = np.nan
         return found
     for first in range(0, n, _BLOCK):
@@ -68,32 +77,19 @@ def lower_solution(a, b):
             pivot = a[first + row, first + row]
             for j in range(columns):
                 found[first + row, j] /= pivot
+    mark_undefined(found, b)
     return found
 
 
 @named_function
 @jit
 def upper_solution(a, b):
-    """Return the solutions of a system with the upper triangle of a one; see `lower_solution`."""
-    n, columns = b.shape
-    check_triangle(a, b)
-    found = np.empty((n, columns))
-    found[:, :] = b
-    if not is_finite(b) or not is_finite(np.triu(a)):
-        found[:, :] = np.nan
-        return found
-    for last in range(n, 0, -_BLOCK):
-        size = min(_BLOCK, last)
-        first = last - size
-        if last < n:
-            subtract_product(found, first, size, a[first:last, last:], found[last:])
-        for row in range(size - 1, -1, -1):
-            for k in range(row + 1, size):
-                subtract_known(found, a, first, row, k)
-            pivot = a[first + row, first + row]
-            for j in range(columns):
-                found[first + row, j] /= pivot
-    return found
+    """Return the solutions of a system with the upper triangle of a matrix; see `lower_solution`.
+
+    In the other order, rows and columns are those of a lower triangle.
+    """
+    turned = np.ascontiguousarray(a[::-1, ::-1])
+    return np.ascontiguousarray(lower_solution(turned, np.ascontiguousarray(b[::-1]))[::-1])
 
 
 @derivative
