@@ -368,9 +368,7 @@ class Derivative(Recording):
         recipe = store.Recipe(fingerprint, self, kinds)
         namespace = store.load(key, recipe) if fingerprint.complete else None
         if namespace is None:
-            with whole_imports("tapegrad.transform.generation"):
-                from tapegrad.transform.generation import generate
-
+            generate = _generation().generate
             made = generate(self, kinds, bound, recipe, not fingerprint.recursive)
             if not fingerprint.complete:
                 key = native.fingerprint(key.encode(), repr((id(self), next(_numbers))).encode())
@@ -468,6 +466,14 @@ class Derivative(Recording):
         return None
 
 
+def _generation() -> Any:
+    """Return the compiler, which is imported when a derivative has to be made."""
+    with whole_imports("tapegrad.transform.generation"):
+        from tapegrad.transform import generation
+
+    return generation
+
+
 remembered: list[Callable[[], None]] = []  # each forgets what it knows of functions
 
 
@@ -480,12 +486,9 @@ def forget_effects() -> None:
 @kept_with_function
 def effects(function: Any, kinds: tuple[Any, ...]) -> Instance:
     """Return the instance of a function, or of the root of a derivative, with its effects."""
-    with whole_imports("tapegrad.transform.generation"):
-        from tapegrad.transform.generation import analysed
-
     root = function.root if isinstance(function, Derivative) else function
     count = len(inspect.signature(root.py_func).parameters)
-    return analysed(root, kinds[:count])
+    return _generation().analysed(root, kinds[:count])
 
 
 remembered.append(effects.cache_clear)
