@@ -91,7 +91,7 @@ def measure_memory(sides: Sequence[Side], repetitions: int, quick: bool) -> dict
             low, high = (middle, high) if isnan(run(middle)["bytes"]) else (low, middle)
         found[name] = {"kept": high, "taken": taken}
     rows = [
-        (name, size_in_bytes(kept), size_in_bytes(taken), f"{taken / kept:.2f}")
+        (name, size_in_bytes(kept), size_in_bytes(taken), f"{taken / kept:.2f}" if kept else "")
         for name, (kept, taken) in ((n, one.values()) for n, one in found.items())
     ]
     columns = ("", "kept", "rise of the peak", "ratio")

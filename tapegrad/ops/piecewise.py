@@ -105,6 +105,45 @@ def _(x, y):
     return where(x <= y, 1.0, 0.0), where(x > y, 1.0, 0.0)
 
 
+@internal
+@elementwise(real=True, chooses=True, facts=Fact.ARITHMETIC)
+def larger_of_ties(x, y, ties):
+    """`maximum` of x, which so many elements are equal to, and of y: all share the cotangent.
+
+    Applied to one element after the other, it is the derivative of the largest of them.
+    """
+    return x if x >= y or x != x else y
+
+
+@larger_of_ties.partial("x")
+def _(x, y, ties):
+    is_y = (y > x) | ((y != y) & (x == x))
+    is_tie = (x == y) | ((x != x) & (y != y))
+    return where(is_y, 0.0, where(is_tie, ties / (ties + 1.0), 1.0))
+
+
+@larger_of_ties.partial("y")
+def _(x, y, ties):
+    is_x = (x > y) | ((x != x) & (y == y))
+    is_tie = (x == y) | ((x != x) & (y != y))
+    return where(is_x, 0.0, where(is_tie, 1.0 / (ties + 1.0), 1.0))
+
+
+@internal
+@elementwise(real=True, chooses=True, facts=Fact.ARITHMETIC)
+def ties_of_larger(x, y, ties):
+    """How many elements are equal to the larger of x, which so many are equal to, and of y."""
+    if x == y or (x != x and y != y):
+        return ties + 1.0
+    return ties if x > y or x != x else 1.0
+
+
+@ties_of_larger.partial("x")
+@ties_of_larger.partial("y")
+def _():
+    return 0.0
+
+
 @elementwise(np.sign, chooses=True, facts=Fact.ARITHMETIC)
 def sign(x):
     """-1, 0 or 1; the derivative is 0 everywhere."""

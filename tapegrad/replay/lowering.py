@@ -6,6 +6,8 @@ The loops of several values are fused, those inside of one are not.
 from __future__ import annotations
 
 import functools
+import itertools
+import math
 from typing import Any
 
 import numpy as np
@@ -29,6 +31,7 @@ _FEW_TERMS = 4  # of an element of a product, up to which loops over the element
 # calls that become several values in any precision; rounding depends on it
 _OF_SEVERAL = ("logsumexp", "finite_max", "euclidean_norm", "product", "rounded")
 _MOST_PRODUCTS = 20  # that are spelt out: each takes a dozen lines
+_FEW_ELEMENTS = 9  # up to which the largest is found by comparisons in the loop over the results
 
 
 def lowered(recorded: list[Node]) -> tuple[list[Node], dict[Node, Node]]:
@@ -63,6 +66,8 @@ def lowered(recorded: list[Node]) -> tuple[list[Node], dict[Node, Node]]:
             nodes += _product_of_transposed(node)
         elif node.name == "rounded" and node.dtype in FLOATS:
             nodes += _rounded(node)
+        elif _is_of_few(node):
+            nodes += _extreme(node)
         elif node.name == "argsort" and not node.parameters.keys() - {"axis", "kind", "stable"}:
             nodes += _argsort(node)
         elif (chosen := _chosen(node)) is not None:
@@ -311,6 +316,37 @@ def _is_of_floats(node: Node) -> bool:
     (x,) = node.args
     is_float = isinstance(x, Node) and x.dtype == node.dtype and node.dtype in FLOATS
     return is_float and bool(axes_of(node)) and 0 not in x.shape
+
+
+def _is_of_few(node: Node) -> bool:
+    """Whether a node is the largest or smallest of few elements for each result."""
+    if node.name not in ("max", "min") or not _is_of_floats(node):
+        return False
+    return math.prod(node.args[0].shape[k] for k in axes_of(node)) <= _FEW_ELEMENTS
+
+
+def _extreme(node: Node) -> list[Node]:
+    """Return the values that find the largest or smallest of few elements one after the other."""
+    (x,), axes = node.args, axes_of(node)
+    keeps, is_min = node.parameters["keepdims"], node.name == "min"
+    found: list[Node] = []
+    best: Node | None = None
+    ties: Any = 1.0
+    for place in itertools.product(*[range(x.shape[k]) for k in axes]):
+        index: list[Any] = [slice(None)] * len(x.shape)
+        for axis, k in zip(axes, place, strict=True):
+            index[axis] = slice(k, k + 1) if keeps else k
+        found.append(element := _item(x, (*index,)))
+        if is_min:
+            found.append(element := _mapped("negative", node.shape, element))
+        if best is not None:
+            found.append(larger := _mapped("larger_of_ties", node.shape, best, element, ties))
+            found.append(ties := _mapped("ties_of_larger", node.shape, best, element, ties))
+            element = larger
+        best = element
+    if ties in found[-1:]:  # of which nothing is computed
+        found.pop()
+    return [*found, _mapped("negative", node.shape, best)] if is_min else found
 
 
 def _logsumexp(node: Node) -> list[Node]:

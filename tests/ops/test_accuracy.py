@@ -101,7 +101,7 @@ EXACT = {
 }
 STEPS = {
     *("where", "maximum", "minimum", "fmax", "fmin", "sign", "floor", "ceil", "rint", "trunc"),
-    *("floor_divide", "mod", "fmod", "conjugate", "angle"),
+    *("floor_divide", "mod", "fmod", "conjugate", "angle", "larger_of_ties", "ties_of_larger"),
 }
 """Their derivatives are constants or quotients rounded to integers; see test_elementwise.py."""
 WITHOUT_BOUND = {name for name, bounds in BOUNDS.items() if bounds == (None, None)}

@@ -50,6 +50,7 @@ REAL_ONLY = {
     **{name: (name,) for name in ("polygamma", "relu", "cosine", "normal", "share", "share2")},
     **{name: (name,) for name in ("erfcx_derivative", "log_ratio")},
     **{name: (name,) for name in ("maximum", "minimum", "fmax", "fmin", "at_least", "at_most")},
+    **{name: (name,) for name in ("larger_of_ties", "ties_of_larger")},
     **{name: (name,) for name in ("max", "min", "cummax", "cummin")},
     "mod": ("mod", "remainder"),
     "clip": ("clip", "at_least", "at_most"),

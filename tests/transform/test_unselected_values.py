@@ -135,3 +135,60 @@ def test_of_many_values_one_is_reversed(seed):
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-8)
     difference = largest_of_many(x, 1.2 + h) - largest_of_many(x, 1.2 - h)
     assert scale == pytest.approx(difference / (2 * h), rel=1e-5)
+
+
+def of_numbers(choose):
+    @tg.njit
+    def f(x, y):
+        return choose(x[0, 0], y[0, 0]) ** 2 + choose(x[0, 1], y[0, 1]) ** 2
+
+    return f
+
+
+def of_elements(choose):
+    @tg.njit
+    def f(x, y):
+        s = 0.0
+        for i in range(x.shape[0]):
+            for j in range(x.shape[1]):
+                s += choose(x[i, j], y[i, j]) ** 2
+        return s
+
+    return f
+
+
+def of_a_constant_number_of_elements(choose):
+    @tg.njit
+    def f(x, y):
+        s = 0.0
+        for i in range(x.shape[0]):
+            for j in range(2):
+                s += choose(x[i, j], y[i, j]) ** 2
+        return s
+
+    return f
+
+
+def of_arrays(choose):
+    @tg.njit
+    def f(x, y):
+        return np.sum(choose(x, y) ** 2)
+
+    return f
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("choose", [np.maximum, np.fmax, np.minimum, np.fmin])
+@pytest.mark.parametrize(
+    "program", [of_numbers, of_elements, of_a_constant_number_of_elements, of_arrays]
+)
+def test_infinite_cotangents_do_not_reach_them(program, choose):
+    """The square of an infinite number has an infinite derivative, and 0 times that is nan."""
+    sign = 1.0 if choose in (np.maximum, np.fmax) else -1.0
+    x = sign * np.array([[np.inf, 1.0], [2.0, 3.0]])
+    y = sign * np.array([[1.0, np.inf], [3.0, 2.0]])
+    by_x, by_y = tg.grad(program(choose), argnums=(0, 1))(x, y)
+    has_one_row = program is of_numbers
+    last = [0.0, 0.0] if has_one_row else [0.0, 6.0]
+    np.testing.assert_array_equal(sign * by_x, [[np.inf, 0.0], last])
+    np.testing.assert_array_equal(sign * by_y, [[0.0, np.inf], last[::-1]])

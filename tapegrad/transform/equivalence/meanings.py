@@ -245,11 +245,11 @@ def _class(value: type) -> Any:
 
 def _function(value: Any) -> Any:
     """Return what a function stands for."""
+    if isinstance(value, np.ufunc):
+        return getattr(NUMPY, value.__name__)
     op = getattr(value, "tapegrad_op", None) or op_of_function(value)
     if op is not None:
         return per_element(op.name, len(op.arguments))
-    if isinstance(value, np.ufunc):
-        return getattr(NUMPY, value.__name__)
     if isinstance(value, Dispatcher) and not hasattr(value, "_tapegrad_transform"):
         return _dispatcher(value)
     module = getattr(value, "__module__", None) or ""

@@ -71,7 +71,8 @@ class _Selections(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
         if callee_of(node) == PRODUCT:
-            return self.selection(*node.args) or node
+            one, other = node.args
+            return self.selection(one, other) or self.selection(other, one) or node
         return node
 
     def selection(self, left: ast.expr, right: ast.expr) -> ast.expr | None:

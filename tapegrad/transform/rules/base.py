@@ -302,6 +302,9 @@ class Elementary(Rule):
                 if guarded:
                     product: ast.expr = call_of(self.product_name(), g, factor)
                     gen.add(operand, product, _ONE, factor)
+                elif self.op.chooses and isinstance(factor, ast.IfExp):
+                    # what was not selected receives nothing, not even nan
+                    gen.add(operand, call_of(self.product_name(), factor, g), _ONE, factor)
                 else:
                     gen.add(operand, g, factor)
                 continue
