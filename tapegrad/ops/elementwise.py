@@ -176,7 +176,7 @@ def _(x):
 @elementwise(np.hypot)
 def hypot(x, y):
     """Square root of x² + y²; at (0, 0) the derivatives of every order are 0."""
-    return math.hypot(x, y)
+    return vmath.hypot(x, y)
 
 
 @internal

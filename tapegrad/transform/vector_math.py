@@ -102,7 +102,7 @@ exp, exp2, expm1 = (_FUNCTIONS[name] for name in ("exp", "exp2", "expm1"))
 log, log2, log10, log1p = (_FUNCTIONS[name] for name in ("log", "log2", "log10", "log1p"))
 sinh, cosh, tanh = (_FUNCTIONS[name] for name in ("sinh", "cosh", "tanh"))
 sin, cos, tan = (_FUNCTIONS[f"{name}_reduced"] for name in ("sin", "cos", "tan"))
-erf, erfc, pow = (_FUNCTIONS[name] for name in ("erf", "erfc", "pow"))
+erf, erfc, pow, hypot = (_FUNCTIONS[name] for name in ("erf", "erfc", "pow", "hypot"))
 
 
 def _of_op(name: str) -> Any:
@@ -124,7 +124,7 @@ sigmoid_slope, tanh_slope = (_of_op(name) for name in ("sigmoid_slope", "tanh_sl
 _OF_ONE = ("erf", "erfc", "exp", "exp2", "expm1", "log", "log10", "log1p", "log2", "sqrt")
 ARGUMENTS = {
     **dict.fromkeys((*SINES, *_OF_ONE, "cosh", "sinh", "tanh", "gaussian", "one_minus_square"), 1),
-    **dict.fromkeys(("pow", "inverted", "share", "share2", "sigmoid_slope", "tanh_slope"), 2),
+    **dict.fromkeys(("pow", "hypot", "inverted", "share", "share2", "sigmoid_slope", "tanh_slope"), 2),
     "cosine": 3,
 }
 """The functions, with the number of their arguments."""

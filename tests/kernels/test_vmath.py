@@ -38,7 +38,7 @@ def compiled(request):
     def get(name):
         if name not in cache:
             f = ns[name]
-            if name == "pow":
+            if name in ("pow", "hypot"):
 
                 def loop(x, y, out):
                     for i in range(x.shape[0]):
@@ -190,6 +190,33 @@ def pow_grids():
 
 def exact_pow(x, y):
     return mp.power(x, y)
+
+
+def hypot_grids():
+    wide, half = log_uniform(1e-300, 1e300), log_uniform(1e-18, 1.5)
+    yield signed(uniform(0, 1)), signed(uniform(0, 1))
+    yield signed(uniform(1, 1.001)), signed(uniform(1, 1.001))
+    yield wide, wide * half
+    yield wide * half, wide
+    yield log_uniform(MIN_SUB, 1e-300), log_uniform(MIN_SUB, 1e-300)
+    yield log_uniform(1e300, MAX / 1.5), log_uniform(1e290, MAX / 1.5)
+
+
+@pytest.mark.parametrize("x, y", list(hypot_grids()))
+def test_hypot_ulps(compiled, x, y):
+    check("hypot", compiled("hypot")(x, y), mp.hypot, (x, y), 1.0)
+    got = [vmath.hypot(float(a), float(b)) for a, b in zip(x[::7], y[::7])]
+    check("hypot", got, mp.hypot, (x[::7], y[::7]), 1.0)
+
+
+def test_hypot_special_values(compiled):
+    values = [0.0, -0.0, 1.0, -2.0, MIN_SUB, 1e-200, MAX, INF, -INF, NAN]
+    x, y = (grid.ravel() for grid in np.meshgrid(values, values))
+    with np.errstate(all="ignore"):
+        expected = np.hypot(x, y)
+        got = [vmath.hypot(float(a), float(b)) for a, b in zip(x, y)]
+    for result in (compiled("hypot")(x, y), np.array(got)):
+        np.testing.assert_array_equal(result, expected)
 
 
 @pytest.mark.parametrize("x, y", list(pow_grids()))

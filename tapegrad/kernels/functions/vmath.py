@@ -427,6 +427,30 @@ def pow(x, y):
     return 1.0 if one else out
 
 
+def hypot(x, y):
+    """sqrt(x**2 + y**2), infinite if x or y is, also if the other is nan. At most 1 ulp.
+
+    The rounding errors of the squares are taken off afterwards: C. F. Borges, Algorithm 1014: An
+    improved algorithm for hypot(x, y), ACM Transactions on Mathematical Software 47 (2021).
+    """
+    x, y = abs(x), abs(y)
+    a = x if x >= y else y
+    b = y if x >= y else x
+    # powers of 2 with which the squares neither overflow nor underflow
+    there = 2.409919865102884e-181 if a > 3.273390607896142e150 else 1.0
+    there = 4.149515568880993e180 if a < 3.872591914849318e-121 else there
+    back = 4.149515568880993e180 if a > 3.273390607896142e150 else 1.0
+    back = 2.409919865102884e-181 if a < 3.872591914849318e-121 else back
+    a, b = a * there, b * there
+    h = math.sqrt(a * a + b * b)
+    by_b, by_a = h - b, h - a
+    near = a * (2.0 * by_b - a) + (by_b - 2.0 * (a - b)) * by_b
+    far = 2.0 * by_a * (a - 2.0 * b) + (4.0 * by_a - b) * b + by_a * by_a
+    h = 0.0 if h == 0.0 else h - (near if h <= 2.0 * b else far) / (2.0 * h)
+    h = math.inf if (x == math.inf) | (y == math.inf) else h * back
+    return h
+
+
 # ---------------------------------------------------------------------------------------------
 # trigonometric functions
 
