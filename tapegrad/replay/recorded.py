@@ -33,6 +33,7 @@ from tapegrad.replay.forms import FLOATS, OtherShapeError
 from tapegrad.replay.on_device import DevicePlan
 from tapegrad.replay.plan import OnlyCalledError, Plan
 from tapegrad.replay.program import simplified
+from tapegrad.replay.rolling import rolled
 from tapegrad.transform.eager_calls import Kind, Kinds
 from tapegrad.transform.errors import TransformError
 
@@ -148,7 +149,8 @@ class Recorded:
         inputs += [node for _, node in trace.parameters]
         if self._device == HOST:
             nodes, same = spelt_out(trace.nodes)
-            nodes, outputs = in_real_parts(nodes, [replaced(output, same) for output in outputs])
+            nodes, outputs = rolled(nodes, [replaced(output, same) for output in outputs])
+            nodes, outputs = in_real_parts(nodes, outputs)
             program = simplified(nodes, inputs, outputs)
             self.plan = Plan(program)
         else:

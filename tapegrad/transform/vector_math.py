@@ -124,7 +124,9 @@ sigmoid_slope, tanh_slope = (_of_op(name) for name in ("sigmoid_slope", "tanh_sl
 _OF_ONE = ("erf", "erfc", "exp", "exp2", "expm1", "log", "log10", "log1p", "log2", "sqrt")
 ARGUMENTS = {
     **dict.fromkeys((*SINES, *_OF_ONE, "cosh", "sinh", "tanh", "gaussian", "one_minus_square"), 1),
-    **dict.fromkeys(("pow", "hypot", "inverted", "share", "share2", "sigmoid_slope", "tanh_slope"), 2),
+    **dict.fromkeys(
+        ("pow", "hypot", "inverted", "share", "share2", "sigmoid_slope", "tanh_slope"), 2
+    ),
     "cosine": 3,
 }
 """The functions, with the number of their arguments."""

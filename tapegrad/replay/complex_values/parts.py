@@ -81,7 +81,9 @@ class Parts:
     def pair(self, value: Any) -> Pair:
         """Return the parts of a value or number."""
         if not isinstance(value, Node):
-            return (value.real, value.imag) if isinstance(value, complex) else (value, 0.0)
+            if isinstance(value, complex):  # or one of NumPy's
+                return float(value.real), float(value.imag)
+            return value, 0.0
         if not is_complex(value):
             return self.same.get(value, value), 0.0
         if value not in self.pairs:

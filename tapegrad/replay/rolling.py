@@ -1,0 +1,636 @@
+"""Loops of Python are recorded step by step, and become loops again.
+
+Steps are found that differ in nothing but what they read: values of the step before, elements of
+arrays at other places, other numbers and constants. One of them becomes the body of a loop. Its
+numbers and constants become rows of arrays, its places are computed from the number of the step if
+they run, and what is read after the loop of several steps is stacked. Steps that are alike in
+everything are left to `tapegrad.replay.repeats`, which knows them by their loop nests.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tapegrad.eager.nodes import Body, Node, replaced
+from tapegrad.ops.table.op import TABLE
+from tapegrad.replay.forms import FLOAT, INTEGER, SINGLE, Form, form_of
+from tapegrad.replay.lowering import of
+from tapegrad.replay.program import key_of
+
+LEAST = 6  # steps that are worth a loop
+LONGEST = 1024  # values of a step
+_FEW = 64  # values that are compiled as they are, even if they repeat
+_MOST = 600  # values of one loop nest that are not taken apart
+_MOST_BYTES = 1 << 26  # of the constants that become rows
+_TRIED = 4  # places at which a step may begin, for each number of values that it may have
+
+# ops with an index, and those with one that is computed
+_WITH_INDEX = {"getitem": "item_at", "put": "put_at", "add_at": "added_at"}
+
+
+def rolled(nodes: list[Node], outputs: list[Node]) -> tuple[list[Node], list[Node]]:
+    """Return recorded values with loops in place of steps that are alike, and the results.
+
+    Parameters
+    ----------
+    nodes
+        The values, in the order in which they were recorded.
+    outputs
+        The results.
+    """
+    while len(nodes) > _FEW:
+        loop = _longest_loop(_Values(nodes, outputs))
+        if loop is None:
+            break
+        nodes, outputs = loop.written(nodes, outputs)
+    return nodes, outputs
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A number in an index, from 0 on."""
+
+    number: int
+
+
+class _Values:
+    """Values in the order in which they are computed, as forms and what they are of.
+
+    Attributes
+    ----------
+    nodes
+        The values.
+    slots
+        For each, what it is computed from and what may differ between steps: nodes, numbers and
+        places.
+    forms
+        For each, the number of what does not differ.
+    places
+        Where each is.
+    readers
+        The places of those that read each; the number of values stands for the results.
+    """
+
+    def __init__(self, nodes: list[Node], outputs: list[Node]) -> None:
+        self.nodes = nodes
+        self.places = {node: place for place, node in enumerate(nodes)}
+        known: dict[Any, int] = {}
+        self.slots: list[list[Any]] = []
+        forms = []
+        for node in nodes:
+            slots: list[Any] = []
+            form = _form(node, slots)
+            forms.append(known.setdefault(form, len(known)))
+            self.slots.append(slots)
+        self.forms = np.array(forms, np.int64)
+        self.readers: dict[Node, list[int]] = {}
+        for place, node in enumerate(nodes):
+            for read in node.inputs():
+                self.readers.setdefault(read, []).append(place)
+        for output in outputs:
+            self.readers.setdefault(output, []).append(len(nodes))
+
+    def runs(self) -> Iterator[tuple[int, int, int]]:
+        """Yield where values may repeat, and the number of values of a step, the longest first."""
+        found = []
+        most = 0
+        for period in range(1, min(len(self.nodes) // LEAST, LONGEST) + 1):
+            other = np.flatnonzero(self.forms[period:] != self.forms[:-period])
+            ends = np.concatenate(([-1], other, [len(self.nodes) - period]))
+            longest = int(np.argmax(np.diff(ends)))
+            start, end = int(ends[longest]) + 1, int(ends[longest + 1]) + period
+            if end - start < max(LEAST * period, _FEW, most + period):
+                continue  # or steps of so many values are several of fewer
+            most = end - start
+            found.append((start, end, period))
+        yield from reversed(found)
+
+
+def _form(node: Node, slots: list[Any]) -> Any:
+    """Return what is equal for nodes that differ in slots alone; add these."""
+    are_numbers = _has_number_slots(node)
+    args = _form_of(node.args, slots, are_numbers)
+    parameters = node.parameters
+    if node.name in _WITH_INDEX:
+        index = _form_of_index(node.args[0].shape, parameters["index"], slots)
+        parameters = {**parameters, "index": index}
+    return node.name, node.op, node.shape, node.dtype, args, key_of(parameters)
+
+
+def _has_number_slots(node: Node) -> bool:
+    """Whether numbers that a value is computed from may be arrays without axes."""
+    if node.op is not None and node.op.kind != "elementwise":
+        return False
+    arrays = [arg for arg in node.args if isinstance(arg, Node)]
+    return bool(arrays) and all(a.dtype not in (SINGLE, INTEGER) for a in (node, *arrays))
+
+
+def _form_of(value: Any, slots: list[Any], are_numbers: bool) -> Any:
+    if isinstance(value, Node):
+        slots.append(value)
+        return Node
+    if type(value) in (list, tuple):
+        return type(value), *(_form_of(item, slots, are_numbers) for item in value)
+    if are_numbers and isinstance(value, (int, float, complex)) and type(value) is not bool:
+        slots.append(complex(value) if isinstance(value, complex) else float(value))
+        return type(slots[-1])
+    return key_of(value)
+
+
+def _form_of_index(shape: tuple[int, ...], index: Any, slots: list[Any]) -> Any:
+    parts = _parts(shape, index)
+    if parts is None:
+        return index
+    axis, form = 0, []
+    for part in parts:
+        if type(part) is int:
+            slots.append(_Place(part % shape[axis]))
+        form.append(_Place if type(part) is int else part)
+        axis += part is not None
+    return tuple(form)
+
+
+def _parts(shape: tuple[int, ...], index: Any) -> list[Any] | None:
+    """Return the parts of an index of numbers and slices, for all axes; None for others."""
+    parts = list(index) if type(index) is tuple else [index]
+    parts = [int(part) if isinstance(part, np.integer) else part for part in parts]
+    if not all(part is None or part is Ellipsis or type(part) in (int, slice) for part in parts):
+        return None
+    rest = len(shape) - sum(part is not None and part is not Ellipsis for part in parts)
+    at = next((k for k, part in enumerate(parts) if part is Ellipsis), len(parts))
+    parts[at : at + 1] = [slice(None)] * rest
+    return parts
+
+
+def _with_slots(node: Node, slots: list[Any]) -> Node:
+    """Return a value of the same form with others in the slots; places may be nodes."""
+    left = list(slots)
+    made = copy.copy(node)
+    made.args = _filled(node.args, left, _has_number_slots(node))
+    parts = None
+    if node.name in _WITH_INDEX and left:
+        parts = _parts(node.args[0].shape, node.parameters["index"])
+    if parts is not None:
+        index = [left.pop(0) if type(part) is int else part for part in parts]
+        if any(isinstance(part, Node) for part in index):
+            made.name, made.args = _WITH_INDEX[node.name], (*made.args, index)
+            made.op, made.compute, made.parameters = None, None, {}
+        else:
+            made.parameters = {**node.parameters, "index": tuple(index)}
+    return made
+
+
+def _filled(value: Any, left: list[Any], are_numbers: bool) -> Any:
+    if isinstance(value, Node):
+        return left.pop(0)
+    if type(value) in (list, tuple):
+        return type(value)(_filled(item, left, are_numbers) for item in value)
+    if are_numbers and isinstance(value, (int, float, complex)) and type(value) is not bool:
+        found = left.pop(0)
+        return found if isinstance(found, Node) else value  # an integer remains one
+    return value
+
+
+# -- steps -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Own:
+    """What the same step computes, at a place in it."""
+
+    place: int
+
+
+@dataclass(frozen=True)
+class _Carried:
+    """What the step before computes, at a place in it."""
+
+    place: int
+
+
+@dataclass(frozen=True)
+class _Fixed:
+    """A value that all steps read."""
+
+    node: Node
+
+
+@dataclass(frozen=True)
+class _Varying:
+    """A number, a place or a constant of each step."""
+
+    place: int
+    slot: int
+
+
+Source = _Own | _Carried | _Fixed | _Varying
+
+
+def _longest_loop(values: _Values) -> _Loop | None:
+    """Return the loop of the longest run of steps that are alike, None if there is none."""
+    for start, end, period in values.runs():
+        for shift in _best_shifts(values, start, end, period)[:_TRIED]:
+            loop = _Loop.found(values, start + shift, end, period)
+            if loop is not None and loop.is_worthwhile():
+                return loop
+    return None
+
+
+def _best_shifts(values: _Values, start: int, end: int, period: int) -> list[int]:
+    """Return how far from the start steps may begin; first where the fewest values are carried."""
+    first = start + (end - start) // (2 * period) * period
+    edges = {  # values, and places from which they are read as far away in each step
+        (values.places[read] - first, place - first)
+        for place in range(first, first + period)
+        for read in values.slots[place]
+        if isinstance(read, Node) and values.places.get(read, -1) >= start
+    }
+    found = []
+    for shift in range(period):
+        steps = [((to - shift) // period - (of_ - shift) // period, of_) for of_, to in edges]
+        if all(back <= 1 or start + period > of_ + first for back, of_ in steps):
+            carried = {of_ % period for back, of_ in steps if back}
+            found.append((len(carried), shift))
+    return [shift for _, shift in sorted(found)]
+
+
+@dataclass
+class _Loop:
+    """Steps that become a loop.
+
+    Attributes
+    ----------
+    values
+        The values that they are among.
+    start, period, count
+        The place of the first value, the values of a step, and the number of steps.
+    sources
+        For each value of a step, what is in its slots.
+    starts
+        What the first step reads in place of what is carried, by the places of this.
+    """
+
+    values: _Values
+    start: int
+    period: int
+    count: int
+    sources: list[list[Source]]
+    starts: dict[int, Node] = field(default_factory=dict)
+
+    @classmethod
+    def found(cls, values: _Values, start: int, end: int, period: int) -> _Loop | None:
+        """Return the loop of the steps between two places that are like one in the middle."""
+        count = (end - start) // period
+        middle = count // 2
+        if count < LEAST:
+            return None
+        made = cls(values, start, period, count, [])
+        for place in range(period):
+            found = [made._source(middle, place, slot) for slot in range(made._slots(place))]
+            if None in found:
+                return None
+            made.sources.append([source for source in found if source is not None])
+        last = middle + 1
+        while last < count and made._is_like(last):
+            last += 1
+        first = middle
+        while first > 0 and made._is_like(first - 1):
+            first -= 1
+        if first > 0 and made._begins(first - 1):
+            first -= 1
+        elif not made._begins(first):
+            return None
+        made.start, made.count = start + first * period, last - first
+        return made if made.count >= LEAST and made._are_fixed_before() else None
+
+    def _slots(self, place: int) -> int:
+        return len(self.values.slots[self.start + place])
+
+    def _slot(self, step: int, place: int, slot: int) -> Any:
+        return self.values.slots[self.start + step * self.period + place][slot]
+
+    def _node(self, step: int, place: int) -> Node:
+        return self.values.nodes[self.start + step * self.period + place]
+
+    def _source(self, step: int, place: int, slot: int) -> Source | None:
+        """Return what is in a slot of a value, by that of two steps; None if that is unlike."""
+        one, other = self._slot(step, place, slot), self._slot(step + 1, place, slot)
+        if not isinstance(one, Node):
+            return _Varying(place, slot)
+        if one is other:
+            return _Fixed(one)
+        at = self.values.places.get(other)
+        if at is not None and self.values.places.get(one) == at - self.period:
+            back, own = divmod(at - self.start, self.period)
+            if back == step + 1 and own < place:
+                return _Own(own)
+            return _Carried(own) if back == step else None
+        return _Varying(place, slot) if _are_alike(one, other) else None
+
+    def _is_like(self, step: int, is_first: bool = False) -> bool:
+        """Whether the slots of a step have the same sources; carried values may be others."""
+        for place, sources in enumerate(self.sources):
+            for slot, source in enumerate(sources):
+                value = self._slot(step, place, slot)
+                match source:
+                    case _Own(own):
+                        fits = value is self._node(step, own)
+                    case _Carried(own):
+                        fits = is_first or (step > 0 and value is self._node(step - 1, own))
+                    case _Fixed(node):
+                        fits = value is node
+                    case _Varying():
+                        fits = _are_alike(value, self._slot(self.count // 2, place, slot))
+                if not fits:
+                    return False
+        return True
+
+    def _begins(self, step: int) -> bool:
+        """Whether a step may be the first; note what it reads in place of what is carried."""
+        starts: dict[int, Node] = {}
+        for place, sources in enumerate(self.sources):
+            for slot, source in enumerate(sources):
+                if isinstance(source, _Carried):
+                    value = self._slot(step, place, slot)
+                    out = self._node(step, source.place)
+                    if starts.setdefault(source.place, value) is not value:
+                        return False
+                    if (value.shape, value.dtype) != (out.shape, out.dtype) or out.dtype is None:
+                        return False
+                    if self.values.places.get(value, -1) >= self.start + step * self.period:
+                        return False
+        if not self._is_like(step, is_first=True):
+            return False
+        self.starts = starts
+        return True
+
+    def _are_fixed_before(self) -> bool:
+        """Whether what all steps read is computed before the loop."""
+        return all(
+            self.values.places.get(source.node, -1) < self.start
+            for sources in self.sources
+            for source in sources
+            if isinstance(source, _Fixed)
+        )
+
+    # -- is it worth it -----------------------------------------------------------------------
+
+    def kept(self) -> list[int]:
+        """Return the places in a step of values that are read afterwards, of several steps."""
+        end = self.start + self.period * self.count
+        found = []
+        for place in range(self.period):
+            steps = {
+                step
+                for step in range(self.count)
+                if any(by >= end for by in self.values.readers.get(self._node(step, place), ()))
+            }
+            if steps - ({self.count - 1} if place in self.starts else set()):
+                found.append(place)
+        return found
+
+    def _rows(self) -> dict[_Varying, list[Any]]:
+        """Return the values that may vary, of all steps."""
+        return {
+            source: [self._slot(step, source.place, source.slot) for step in range(self.count)]
+            for sources in self.sources
+            for source in sources
+            if isinstance(source, _Varying)
+        }
+
+    def _invariant(self, equal: Container[Source]) -> set[int]:
+        """Return the places in a step of values that are the same in all steps.
+
+        Parameters
+        ----------
+        equal
+            What does not vary although it may.
+        """
+        found: set[int] = set()
+        for place, sources in enumerate(self.sources):
+            if place not in self.starts and all(
+                isinstance(source, _Fixed)
+                or source in equal
+                or (isinstance(source, _Own) and source.place in found)
+                for source in sources
+            ):
+                found.add(place)
+        return found
+
+    def is_worthwhile(self) -> bool:
+        """Whether a loop is better than the steps, and other passes find none."""
+        step = self.values.nodes[self.start : self.start + self.period]
+        if self.period * self.count <= _FEW:
+            return False
+        if any(node.name == "callback" or node.decides_by_values for node in step):
+            return False
+        kept = self.kept()
+        if any(step[place].dtype is None for place in kept):
+            return False
+        rows = self._rows()
+        constants = [value for row in rows.values() for value in row if isinstance(value, Node)]
+        if sum(constant.example.nbytes for constant in constants) > _MOST_BYTES:
+            return False
+        if self.period * self.count <= _MOST and not kept and _is_one_nest(step):
+            return False  # whose values are numbers in registers
+        return bool(kept) or any(not _are_equal(row) for row in rows.values())
+
+    # -- the loop -----------------------------------------------------------------------------
+
+    def written(self, nodes: list[Node], outputs: list[Node]) -> tuple[list[Node], list[Node]]:
+        """Return the values and results with a loop in place of the steps."""
+        end = self.start + self.period * self.count
+        before, loop, invariant = self._loop()
+        made = [*before, loop]
+        same: dict[Node, Node] = {}
+        for place, node in invariant.items():
+            same |= {self._node(k, place): node for k in range(self.count)}
+        carried = len(self.starts)
+        kept = [place for place in self.kept() if place not in invariant]
+        for number, place in enumerate([*self.starts, *kept]):
+            out = self._node(self.count - 1, place)
+            shape = (self.count, *out.shape) if number >= carried else out.shape
+            part = Node("item", of(shape, out.dtype), (loop,), {"number": number})
+            made.append(part)
+            if number < carried:
+                same[out] = part
+            else:
+                same |= {self._node(k, place): _item(part, k) for k in range(self.count)}
+        outputs = [replaced(output, same) for output in outputs]
+        items = {*same.values()} - {*made}  # which are not among the values yet
+        for node in nodes[end:]:
+            node.args = replaced(node.args, same)
+            if node.name == "concatenate":
+                node.args = (_joined(node, made), *node.args[1:])
+            for read in node.inputs():
+                if read in items:
+                    items.remove(read)
+                    made.append(read)
+            made.append(node)
+        made += [output for output in dict.fromkeys(outputs) if output in items]
+        return [*nodes[: self.start], *made], outputs
+
+    def _loop(self) -> tuple[list[Node], Node, dict[int, Node]]:
+        """Return the loop, the values before it, and those by their places in a step."""
+        step = Node("input", np.asarray(0), (), {"range": (0, self.count)})
+        before: list[Node] = []
+        body: list[Node] = []
+        arrays: list[Node] = []
+        rows: list[Node] = []
+        filled: dict[_Varying, Any] = {}
+        equal: set[Source] = set()
+        for source, values in self._rows().items():
+            run = _running(values)
+            if _are_equal(values):
+                equal.add(source)
+                filled[source] = values[0].number if run is not None else values[0]
+            elif run is not None:
+                filled[source] = _affine(step, *run, body)
+            else:
+                arrays.append(_stacked(values))
+                rows.append(_input(arrays[-1].shape[1:], arrays[-1].dtype))
+                filled[source] = rows[-1]
+        states = {place: _input(node.shape, node.dtype) for place, node in self.starts.items()}
+        given: dict[Node, Node] = {}
+        invariant = self._invariant(equal)
+        own: list[Node] = []
+        for place, sources in enumerate(self.sources):
+            slots: list[Any] = []
+            for source in sources:
+                match source:
+                    case _Own(other):
+                        found: Any = own[other]
+                        is_outside = place not in invariant and other in invariant
+                    case _Carried(other):
+                        found, is_outside = states[other], False
+                    case _Fixed(found):
+                        is_outside = place not in invariant and found.name != "constant"
+                    case _Varying():
+                        found, is_outside = filled[source], False
+                if is_outside:
+                    found = given.setdefault(found, _input(found.shape, found.dtype))
+                slots.append(found)
+            own.append(_with_slots(self._node(0, place), slots))
+            (before if place in invariant else body).append(own[-1])
+        kept = [place for place in self.kept() if place not in invariant]
+        outputs = [own[place] for place in [*self.starts, *kept]]
+        made = Body(body, [*states.values(), step, *rows, *given.values()], outputs)
+        args = ([*self.starts.values()], arrays, [*given], [0, self.count])
+        loop = Node("for_loop", (), args, {"bodies": (made,), "memory": None})
+        return before, loop, {place: own[place] for place in sorted(invariant)}
+
+
+def _are_alike(one: Any, other: Any) -> bool:
+    """Whether two values may be rows of an array: numbers, places of an axis, or constants."""
+    if isinstance(one, Node) and isinstance(other, Node):
+        are_constants = one.name == other.name == "constant"
+        return are_constants and (one.shape, one.dtype) == (other.shape, other.dtype)
+    return type(one) is type(other) and not isinstance(one, Node)
+
+
+def _are_equal(values: list[Any]) -> bool:
+    if isinstance(values[0], Node):
+        others = {value: key_of(value.example) for value in values}
+        return len({*others.values()}) == 1
+    return len({*map(key_of, values)}) == 1
+
+
+def _is_one_nest(step: list[Node]) -> bool:
+    """Whether one loop nest computes all values of steps."""
+    shape = step[0].shape
+    return bool(shape) and all(form_of(n) is Form.MAP and n.shape == shape for n in step)
+
+
+def _running(places: list[Any]) -> tuple[int, int] | None:
+    """Return the first place and the distance of the next ones; None if they do not run."""
+    if not isinstance(places[0], _Place):
+        return None
+    first, by = places[0].number, places[1].number - places[0].number
+    runs = all(place.number == first + k * by for k, place in enumerate(places))
+    return (first, by) if runs else None
+
+
+def _affine(step: Node, first: int, by: int, made: list[Node]) -> Node:
+    """Add values that compute ``first + by * step``; return the last one."""
+    found = step
+    for name, number, neutral in (("multiply", by, 1), ("add", first, 0)):
+        if number != neutral:
+            found = Node(name, of((), INTEGER), (found, number), {}, TABLE[name])
+            made.append(found)
+    return found
+
+
+def _stacked(values: list[Any]) -> Node:
+    """Return a constant with the values of all steps as its rows."""
+    if isinstance(values[0], Node):
+        return Node("constant", np.stack([value.example for value in values]))
+    if isinstance(values[0], _Place):
+        return Node("constant", np.array([value.number for value in values], np.int64))
+    return Node("constant", np.array(values))
+
+
+def _input(shape: tuple[int, ...], dtype: Any) -> Node:
+    return Node("input", np.zeros(shape, dtype))
+
+
+def _item(stack: Node, step: int) -> Node:
+    shape = stack.shape[1:]
+    return Node("getitem", of(shape, stack.dtype), (stack,), {"index": step}, TABLE["getitem"])
+
+
+def _joined(node: Node, made: list[Node]) -> list[Any]:
+    """Return the parts of a concatenation, with slices of a stack in place of rows of it.
+
+    Values that this needs are added to some.
+    """
+    parts = node.args[0]
+    if node.parameters.get("axis") != 0:
+        return list(parts)
+    found: list[Any] = []
+    rows = [*map(_row, parts)]
+    at = 0
+    while at < len(parts):
+        end = at + 1
+        if rows[at] is not None:
+            stack, first = rows[at]
+            by = 1
+            for way in (1, -1):
+                last = at + 1
+                while last < len(parts) and rows[last] == (stack, first + way * (last - at)):
+                    last += 1
+                if last > end:
+                    end, by = last, way
+        found.append(parts[at] if end == at + 1 else _slice(stack, first, end - at, by, made))
+        at = end
+    return found
+
+
+def _slice(stack: Node, first: int, count: int, by: int, made: list[Node]) -> Node:
+    """Return so many rows of a stack, from one on; add the value if it is another one."""
+    if (first, count, by) == (0, stack.shape[0], 1):
+        return stack
+    end = first + by * count
+    index = slice(first, None if end < 0 else end, by)
+    like = of((count, *stack.shape[1:]), stack.dtype)
+    made.append(Node("getitem", like, (stack,), {"index": index}, TABLE["getitem"]))
+    return made[-1]
+
+
+def _row(part: Any) -> tuple[Node, int] | None:
+    """Return the stack and the number of the row that a value is, with an axis of length 1."""
+    if not isinstance(part, Node) or part.name not in ("reshape", "getitem"):
+        return None
+    item = part.args[0]
+    if item.name != "getitem" or item.args[0].name != "item":
+        return None
+    stack, index = item.args[0], item.parameters["index"]
+    if type(index) is not int or part.shape != (1, *stack.shape[1:]):
+        return None
+    if part.name == "getitem" and part.parameters["index"] not in (None, (None,)):
+        return None
+    return stack, index
