@@ -18,7 +18,7 @@ import numpy as np
 
 from tapegrad.eager.nodes import Body, Node, replaced
 from tapegrad.ops.table.op import TABLE
-from tapegrad.replay.forms import FLOAT, INTEGER, SINGLE, Form, form_of
+from tapegrad.replay.forms import INTEGER, SINGLE, Form, form_of
 from tapegrad.replay.lowering import of
 from tapegrad.replay.program import key_of
 
@@ -484,17 +484,17 @@ class _Loop:
         rows: list[Node] = []
         filled: dict[_Varying, Any] = {}
         equal: set[Source] = set()
-        for source, values in self._rows().items():
+        for varying, values in self._rows().items():
             run = _running(values)
             if _are_equal(values):
-                equal.add(source)
-                filled[source] = values[0].number if run is not None else values[0]
+                equal.add(varying)
+                filled[varying] = values[0].number if run is not None else values[0]
             elif run is not None:
-                filled[source] = _affine(step, *run, body)
+                filled[varying] = _affine(step, *run, body)
             else:
                 arrays.append(_stacked(values))
                 rows.append(_input(arrays[-1].shape[1:], arrays[-1].dtype))
-                filled[source] = rows[-1]
+                filled[varying] = rows[-1]
         states = {place: _input(node.shape, node.dtype) for place, node in self.starts.items()}
         given: dict[Node, Node] = {}
         invariant = self._invariant(equal)
@@ -595,10 +595,9 @@ def _joined(node: Node, made: list[Node]) -> list[Any]:
     rows = [*map(_row, parts)]
     at = 0
     while at < len(parts):
-        end = at + 1
-        if rows[at] is not None:
-            stack, first = rows[at]
-            by = 1
+        end, row = at + 1, rows[at]
+        if row is not None:
+            (stack, first), by = row, 1
             for way in (1, -1):
                 last = at + 1
                 while last < len(parts) and rows[last] == (stack, first + way * (last - at)):

@@ -447,8 +447,7 @@ def hypot(x, y):
     near = a * (2.0 * by_b - a) + (by_b - 2.0 * (a - b)) * by_b
     far = 2.0 * by_a * (a - 2.0 * b) + (4.0 * by_a - b) * b + by_a * by_a
     h = 0.0 if h == 0.0 else h - (near if h <= 2.0 * b else far) / (2.0 * h)
-    h = math.inf if (x == math.inf) | (y == math.inf) else h * back
-    return h
+    return math.inf if (x == math.inf) | (y == math.inf) else h * back
 
 
 # ---------------------------------------------------------------------------------------------
