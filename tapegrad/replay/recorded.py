@@ -33,7 +33,7 @@ from tapegrad.replay.forms import FLOATS, OtherShapeError
 from tapegrad.replay.on_device import DevicePlan
 from tapegrad.replay.plan import OnlyCalledError, Plan
 from tapegrad.replay.program import simplified
-from tapegrad.replay.rolling import rolled
+from tapegrad.replay.rolling.loops import rolled
 from tapegrad.transform.eager_calls import Kind, Kinds
 from tapegrad.transform.errors import TransformError
 

@@ -1,4 +1,4 @@
-"""Loops of Python are recorded step by step, and become loops again.
+"""Steps that are alike become a loop.
 
 Steps are found that differ in nothing but what they read: values of the step before, elements of
 arrays at other places, other numbers and constants. One of them becomes the body of a loop. Its
@@ -9,7 +9,6 @@ everything are left to `tapegrad.replay.repeats`, which knows them by their loop
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,9 +17,17 @@ import numpy as np
 
 from tapegrad.eager.nodes import Body, Node, replaced
 from tapegrad.ops.table.op import TABLE
-from tapegrad.replay.forms import INTEGER, SINGLE, Form, form_of
+from tapegrad.replay.forms import INTEGER, Form, form_of
 from tapegrad.replay.lowering import of
-from tapegrad.replay.program import key_of
+from tapegrad.replay.rolling.slots import (
+    are_alike,
+    are_equal,
+    form_of_value,
+    running,
+    stacked,
+    with_slots,
+)
+from tapegrad.replay.rolling.stacks import item_of, joined
 
 LEAST = 6  # steps that are worth a loop
 LONGEST = 1024  # values of a step
@@ -28,9 +35,6 @@ _FEW = 64  # values that are compiled as they are, even if they repeat
 _MOST = 600  # values of one loop nest that are not taken apart
 _MOST_BYTES = 1 << 26  # of the constants that become rows
 _TRIED = 4  # places at which a step may begin, for each number of values that it may have
-
-# ops with an index, and those with one that is computed
-_WITH_INDEX = {"getitem": "item_at", "put": "put_at", "add_at": "added_at"}
 
 
 def rolled(nodes: list[Node], outputs: list[Node]) -> tuple[list[Node], list[Node]]:
@@ -49,13 +53,6 @@ def rolled(nodes: list[Node], outputs: list[Node]) -> tuple[list[Node], list[Nod
             break
         nodes, outputs = loop.written(nodes, outputs)
     return nodes, outputs
-
-
-@dataclass(frozen=True)
-class _Place:
-    """A number in an index, from 0 on."""
-
-    number: int
 
 
 class _Values:
@@ -84,7 +81,7 @@ class _Values:
         forms = []
         for node in nodes:
             slots: list[Any] = []
-            form = _form(node, slots)
+            form = form_of_value(node, slots)
             forms.append(known.setdefault(form, len(known)))
             self.slots.append(slots)
         self.forms = np.array(forms, np.int64)
@@ -109,91 +106,6 @@ class _Values:
             most = end - start
             found.append((start, end, period))
         yield from reversed(found)
-
-
-def _form(node: Node, slots: list[Any]) -> Any:
-    """Return what is equal for nodes that differ in slots alone; add these."""
-    are_numbers = _has_number_slots(node)
-    args = _form_of(node.args, slots, are_numbers)
-    parameters = node.parameters
-    if node.name in _WITH_INDEX:
-        index = _form_of_index(node.args[0].shape, parameters["index"], slots)
-        parameters = {**parameters, "index": index}
-    return node.name, node.op, node.shape, node.dtype, args, key_of(parameters)
-
-
-def _has_number_slots(node: Node) -> bool:
-    """Whether numbers that a value is computed from may be arrays without axes."""
-    if node.op is not None and node.op.kind != "elementwise":
-        return False
-    arrays = [arg for arg in node.args if isinstance(arg, Node)]
-    return bool(arrays) and all(a.dtype not in (SINGLE, INTEGER) for a in (node, *arrays))
-
-
-def _form_of(value: Any, slots: list[Any], are_numbers: bool) -> Any:
-    if isinstance(value, Node):
-        slots.append(value)
-        return Node
-    if type(value) in (list, tuple):
-        return type(value), *(_form_of(item, slots, are_numbers) for item in value)
-    if are_numbers and isinstance(value, (int, float, complex)) and type(value) is not bool:
-        slots.append(complex(value) if isinstance(value, complex) else float(value))
-        return type(slots[-1])
-    return key_of(value)
-
-
-def _form_of_index(shape: tuple[int, ...], index: Any, slots: list[Any]) -> Any:
-    parts = _parts(shape, index)
-    if parts is None:
-        return index
-    axis, form = 0, []
-    for part in parts:
-        if type(part) is int:
-            slots.append(_Place(part % shape[axis]))
-        form.append(_Place if type(part) is int else part)
-        axis += part is not None
-    return tuple(form)
-
-
-def _parts(shape: tuple[int, ...], index: Any) -> list[Any] | None:
-    """Return the parts of an index of numbers and slices, for all axes; None for others."""
-    parts = list(index) if type(index) is tuple else [index]
-    parts = [int(part) if isinstance(part, np.integer) else part for part in parts]
-    if not all(part is None or part is Ellipsis or type(part) in (int, slice) for part in parts):
-        return None
-    rest = len(shape) - sum(part is not None and part is not Ellipsis for part in parts)
-    at = next((k for k, part in enumerate(parts) if part is Ellipsis), len(parts))
-    parts[at : at + 1] = [slice(None)] * rest
-    return parts
-
-
-def _with_slots(node: Node, slots: list[Any]) -> Node:
-    """Return a value of the same form with others in the slots; places may be nodes."""
-    left = list(slots)
-    made = copy.copy(node)
-    made.args = _filled(node.args, left, _has_number_slots(node))
-    parts = None
-    if node.name in _WITH_INDEX and left:
-        parts = _parts(node.args[0].shape, node.parameters["index"])
-    if parts is not None:
-        index = [left.pop(0) if type(part) is int else part for part in parts]
-        if any(isinstance(part, Node) for part in index):
-            made.name, made.args = _WITH_INDEX[node.name], (*made.args, index)
-            made.op, made.compute, made.parameters = None, None, {}
-        else:
-            made.parameters = {**node.parameters, "index": tuple(index)}
-    return made
-
-
-def _filled(value: Any, left: list[Any], are_numbers: bool) -> Any:
-    if isinstance(value, Node):
-        return left.pop(0)
-    if type(value) in (list, tuple):
-        return type(value)(_filled(item, left, are_numbers) for item in value)
-    if are_numbers and isinstance(value, (int, float, complex)) and type(value) is not bool:
-        found = left.pop(0)
-        return found if isinstance(found, Node) else value  # an integer remains one
-    return value
 
 
 # -- steps -----------------------------------------------------------------------------------------
@@ -330,7 +242,7 @@ class _Loop:
             if back == step + 1 and own < place:
                 return _Own(own)
             return _Carried(own) if back == step else None
-        return _Varying(place, slot) if _are_alike(one, other) else None
+        return _Varying(place, slot) if are_alike(one, other) else None
 
     def _is_like(self, step: int, is_first: bool = False) -> bool:
         """Whether the slots of a step have the same sources; carried values may be others."""
@@ -345,7 +257,7 @@ class _Loop:
                     case _Fixed(node):
                         fits = value is node
                     case _Varying():
-                        fits = _are_alike(value, self._slot(self.count // 2, place, slot))
+                        fits = are_alike(value, self._slot(self.count // 2, place, slot))
                 if not fits:
                     return False
         return True
@@ -438,7 +350,7 @@ class _Loop:
             return False
         if self.period * self.count <= _MOST and not kept and _is_one_nest(step):
             return False  # whose values are numbers in registers
-        return bool(kept) or any(not _are_equal(row) for row in rows.values())
+        return bool(kept) or any(not are_equal(row) for row in rows.values())
 
     # -- the loop -----------------------------------------------------------------------------
 
@@ -460,13 +372,13 @@ class _Loop:
             if number < carried:
                 same[out] = part
             else:
-                same |= {self._node(k, place): _item(part, k) for k in range(self.count)}
+                same |= {self._node(k, place): item_of(part, k) for k in range(self.count)}
         outputs = [replaced(output, same) for output in outputs]
         items = {*same.values()} - {*made}  # which are not among the values yet
         for node in nodes[end:]:
             node.args = replaced(node.args, same)
             if node.name == "concatenate":
-                node.args = (_joined(node, made), *node.args[1:])
+                node.args = (joined(node, made), *node.args[1:])
             for read in node.inputs():
                 if read in items:
                     items.remove(read)
@@ -485,14 +397,14 @@ class _Loop:
         filled: dict[_Varying, Any] = {}
         equal: set[Source] = set()
         for varying, values in self._rows().items():
-            run = _running(values)
-            if _are_equal(values):
+            run = running(values)
+            if are_equal(values):
                 equal.add(varying)
                 filled[varying] = values[0].number if run is not None else values[0]
             elif run is not None:
                 filled[varying] = _affine(step, *run, body)
             else:
-                arrays.append(_stacked(values))
+                arrays.append(stacked(values))
                 rows.append(_input(arrays[-1].shape[1:], arrays[-1].dtype))
                 filled[varying] = rows[-1]
         states = {place: _input(node.shape, node.dtype) for place, node in self.starts.items()}
@@ -515,7 +427,7 @@ class _Loop:
                 if is_outside:
                     found = given.setdefault(found, _input(found.shape, found.dtype))
                 slots.append(found)
-            own.append(_with_slots(self._node(0, place), slots))
+            own.append(with_slots(self._node(0, place), slots))
             (before if place in invariant else body).append(own[-1])
         kept = [place for place in self.kept() if place not in invariant]
         outputs = [own[place] for place in [*self.starts, *kept]]
@@ -525,34 +437,10 @@ class _Loop:
         return before, loop, {place: own[place] for place in sorted(invariant)}
 
 
-def _are_alike(one: Any, other: Any) -> bool:
-    """Whether two values may be rows of an array: numbers, places of an axis, or constants."""
-    if isinstance(one, Node) and isinstance(other, Node):
-        are_constants = one.name == other.name == "constant"
-        return are_constants and (one.shape, one.dtype) == (other.shape, other.dtype)
-    return type(one) is type(other) and not isinstance(one, Node)
-
-
-def _are_equal(values: list[Any]) -> bool:
-    if isinstance(values[0], Node):
-        others = {value: key_of(value.example) for value in values}
-        return len({*others.values()}) == 1
-    return len({*map(key_of, values)}) == 1
-
-
 def _is_one_nest(step: list[Node]) -> bool:
     """Whether one loop nest computes all values of steps."""
     shape = step[0].shape
     return bool(shape) and all(form_of(n) is Form.MAP and n.shape == shape for n in step)
-
-
-def _running(places: list[Any]) -> tuple[int, int] | None:
-    """Return the first place and the distance of the next ones; None if they do not run."""
-    if not isinstance(places[0], _Place):
-        return None
-    first, by = places[0].number, places[1].number - places[0].number
-    runs = all(place.number == first + k * by for k, place in enumerate(places))
-    return (first, by) if runs else None
 
 
 def _affine(step: Node, first: int, by: int, made: list[Node]) -> Node:
@@ -565,71 +453,5 @@ def _affine(step: Node, first: int, by: int, made: list[Node]) -> Node:
     return found
 
 
-def _stacked(values: list[Any]) -> Node:
-    """Return a constant with the values of all steps as its rows."""
-    if isinstance(values[0], Node):
-        return Node("constant", np.stack([value.example for value in values]))
-    if isinstance(values[0], _Place):
-        return Node("constant", np.array([value.number for value in values], np.int64))
-    return Node("constant", np.array(values))
-
-
 def _input(shape: tuple[int, ...], dtype: Any) -> Node:
     return Node("input", np.zeros(shape, dtype))
-
-
-def _item(stack: Node, step: int) -> Node:
-    shape = stack.shape[1:]
-    return Node("getitem", of(shape, stack.dtype), (stack,), {"index": step}, TABLE["getitem"])
-
-
-def _joined(node: Node, made: list[Node]) -> list[Any]:
-    """Return the parts of a concatenation, with slices of a stack in place of rows of it.
-
-    Values that this needs are added to some.
-    """
-    parts = node.args[0]
-    if node.parameters.get("axis") != 0:
-        return list(parts)
-    found: list[Any] = []
-    rows = [*map(_row, parts)]
-    at = 0
-    while at < len(parts):
-        end, row = at + 1, rows[at]
-        if row is not None:
-            (stack, first), by = row, 1
-            for way in (1, -1):
-                last = at + 1
-                while last < len(parts) and rows[last] == (stack, first + way * (last - at)):
-                    last += 1
-                if last > end:
-                    end, by = last, way
-        found.append(parts[at] if end == at + 1 else _slice(stack, first, end - at, by, made))
-        at = end
-    return found
-
-
-def _slice(stack: Node, first: int, count: int, by: int, made: list[Node]) -> Node:
-    """Return so many rows of a stack, from one on; add the value if it is another one."""
-    if (first, count, by) == (0, stack.shape[0], 1):
-        return stack
-    end = first + by * count
-    index = slice(first, None if end < 0 else end, by)
-    like = of((count, *stack.shape[1:]), stack.dtype)
-    made.append(Node("getitem", like, (stack,), {"index": index}, TABLE["getitem"]))
-    return made[-1]
-
-
-def _row(part: Any) -> tuple[Node, int] | None:
-    """Return the stack and the number of the row that a value is, with an axis of length 1."""
-    if not isinstance(part, Node) or part.name not in ("reshape", "getitem"):
-        return None
-    item = part.args[0]
-    if item.name != "getitem" or item.args[0].name != "item":
-        return None
-    stack, index = item.args[0], item.parameters["index"]
-    if type(index) is not int or part.shape != (1, *stack.shape[1:]):
-        return None
-    if part.name == "getitem" and part.parameters["index"] not in (None, (None,)):
-        return None
-    return stack, index

@@ -1,0 +1,1 @@
+"""Loops of Python are recorded step by step, and become loops again."""
