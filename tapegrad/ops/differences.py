@@ -9,6 +9,7 @@ import numpy as np
 from tapegrad.cuda.array import HOST
 from tapegrad.ops import reduction
 from tapegrad.ops.complex import conjugate, conjugated
+from tapegrad.ops.cumulative import cumsum
 from tapegrad.ops.indexing import take
 from tapegrad.ops.piecewise import where
 from tapegrad.ops.shape import (
@@ -81,7 +82,7 @@ def gradient(x, *spacing, axis=None, edge_order=1):
     axes = normalize_axes(axis, rank(x))
     if not spacing:
         spacing = (1.0,) * len(axes)
-    elif len(spacing) == 1 and np.ndim(plain(spacing[0])) == 0:
+    elif len(spacing) == 1 and rank(array_of(spacing[0])) == 0:
         spacing = spacing * len(axes)
     if len(spacing) != len(axes):
         raise TypeError(f"gradient: got {len(spacing)} spacings for {len(axes)} axes")
@@ -128,7 +129,7 @@ def _in_double(x: Any) -> Any:
 @composite
 def trapezoid(y, x=None, dx=1.0, axis=-1):
     """Integral by the trapezoidal rule, for given coordinates or a constant step."""
-    steps = dx if x is None else diff(array_of(x), axis=axis if np.ndim(plain(x)) > 1 else -1)
+    steps = dx if x is None else diff(array_of(x), axis=axis if rank(array_of(x)) > 1 else -1)
     whole = (slice(None),) * normalize_axis(axis, rank(y))
     y = array_of(y)
     heights = 0.5 * (y[(*whole, slice(1, None))] + y[(*whole, slice(None, -1))])
@@ -295,6 +296,14 @@ def cross(a, b, axisa=-1, axisb=-1, axisc=-1, axis=None):
 def unwrap(p, discont=None, axis=-1, *, period=2.0 * np.pi):
     """Add multiples of the period so that neighbours differ by at most half of it."""
     refuse_complex("unwrap", p)
-    values = plain(p)
-    turns = np.unwrap(values, discont, axis, period=period) - values
-    return p + np.asarray(turns, values.dtype)
+    p = array_of(p)
+    values = undifferentiated(p)
+    steps = diff(values, axis=axis)
+    low = -0.5 * period
+    short = (steps - low) % period + low
+    short = where((short == low) & (steps > 0.0), -low, short)
+    few = 0.5 * period if discont is None else discont
+    turns = cumsum(where(np.abs(steps) < few, 0.0, short - steps), axis=axis)
+    start = values[_along(normalize_axis(axis, rank(p)), slice(0, 1))]
+    none = where(start == start, 0.0, 0.0)
+    return p + in_precision_of(p, concatenate([none, turns], axis))

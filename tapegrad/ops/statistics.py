@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.cuda.array import as_array
 from tapegrad.ops import elementwise as ew
 from tapegrad.ops import reduction
 from tapegrad.ops.complex import conj, real
@@ -185,10 +184,9 @@ def median(x, axis=None, *, keepdims=False):
 # -- ignoring nan ---------------------------------------------------------------------------------
 
 
-def _counted(x: Any, axis: Any, keepdims: bool) -> np.ndarray:
-    axes = normalize_axes(axis, rank(x))
-    found = np.sum(~np.isnan(undifferentiated(x)), axis=axes, keepdims=keepdims)
-    return as_array(in_precision_of(x, found))
+def _counted(x: Any, axis: Any, keepdims: bool) -> Any:
+    counts = where(np.isnan(undifferentiated(x)), 0.0, 1.0)
+    return in_precision_of(x, reduction.sum(counts, axis=axis, keepdims=keepdims))
 
 
 @composite

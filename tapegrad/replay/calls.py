@@ -146,6 +146,7 @@ def write_call(text: Text, node: Node) -> None:
         args = [_argument(text, arg) for arg in node.args]
         options = [f"{key}={literal(value)}" for key, value in node.parameters.items()]
         text.line(f"{name} = tg.{public_name(node)}({', '.join([*args, *options])})")
+        text.in_python.append(node)
         if node.decides_by_values and node.shape:
             _check_shape(text, node, name)
 

@@ -65,6 +65,8 @@ class Region:
         The number of its loop nests.
     nest_of
         The number of the loop nest that computes a value.
+    in_python
+        The values that functions without a compiled form return, in Python.
     constants
         The arrays and numbers that are its last arguments.
     function
@@ -84,6 +86,7 @@ class Region:
         self.most = writer.most
         self.loops = writer.text.nests
         self.nest_of = writer.text.nest_of
+        self.in_python = writer.text.in_python
         self.constants = writer.text.constants
         self.decides_by_values = program.decides_by_values()
         self._constant_tensors = [

@@ -21,7 +21,7 @@ from tapegrad.eager.tensor import wrap
 from tapegrad.eager.traced import NotRecordedError
 from tapegrad.replay.compiled import Region
 from tapegrad.replay.eager_steps import as_recorded, computed
-from tapegrad.replay.forms import BLOCKS, Form, form_of
+from tapegrad.replay.forms import BLOCKS, Form, form_of, public_name
 from tapegrad.replay.op_by_op import OpByOp
 from tapegrad.replay.program import Program
 from tapegrad.replay.writer import TooLongError, Writer
@@ -193,7 +193,10 @@ class Plan:
                     found.append((step.node.name, step.node.line, step.reason))
             elif step.error is not None:
                 found.append(("what was recorded", None, str(step.error)))
-        return found
+            else:
+                reason = "it has no compiled form"
+                found += [(public_name(n), n.line, reason) for n in step.region.in_python]
+        return [*dict.fromkeys(found)]
 
     def _is_worthwhile(self) -> bool:
         """Whether more values are compiled than ops are not."""

@@ -232,7 +232,7 @@ class Recorded:
     @property
     def slow(self) -> str:
         """What runs op by op, for the user; empty if all is compiled that can be expected to be."""
-        if isinstance(self.plan, Plan) and self.plan.region is None:
+        if isinstance(self.plan, Plan):
             parts = [
                 f"{name}{' in ' + described(*line).rstrip(',') if line else ''} ({reason})"
                 for name, line, reason in self.plan.op_by_op()

@@ -109,6 +109,8 @@ class Text:
         How many loop nests it has.
     nest_of
         The numbers of those that compute values, from 1.
+    in_python
+        The values that functions without a compiled form return.
     """
 
     def __init__(self, program: Program) -> None:
@@ -122,6 +124,7 @@ class Text:
         self.reads: Counter[Node] = Counter()
         self.nests = 0
         self.nest_of: dict[Node, int] = {}
+        self.in_python: list[Node] = []
         self._depth = 1
         self._count = 0
         self._extents: dict[int, str] = {}

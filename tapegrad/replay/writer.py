@@ -373,6 +373,7 @@ class Writer:
         written = Writer(self.programs[body], self.module)
         self.most = max(self.most, written.most)
         text.nests += written.text.nests
+        text.in_python += written.text.in_python
         arguments = [text.array(value) for value in (*starts, *given)]
         arguments += map(text.constant, written.text.constants)
         arguments += [text.array(value) for value in directions]

@@ -21,9 +21,10 @@ SPECIAL = np.array([0.0, -0.0, 1.0, -1.0, 0.5, 2.0, -2.5, np.inf, -np.inf, np.na
 LEFT = {
     "add_at", "cofactor", "concatenate", "det", "eig", "eigh", "erfcx_derivative",
     "euclidean_norm", "expm", "finite_max", "full_svd", "gamma_sample", "ie_ratio",
-    "log_gamma_sample", "log_gamma_slope", "logm", "max", "min", "moved", "pinv", "polygamma",
+    "larger_of_ties", "log_gamma_sample", "log_gamma_slope", "logm", "max", "min", "moved", "pinv",
+    "polygamma",
     "put_view", "qr", "rounded", "scatter_add", "sinc_derivative", "slogdet", "sparse_product",
-    "sqrtm", "thin_svd", "undefined",
+    "sqrtm", "thin_svd", "ties_of_larger", "undefined",
 }  # fmt: skip
 TRANSFORMS = ["value_and_grad", "jvp", "hvp", "grad of grad"]
 

@@ -93,8 +93,8 @@ def test_products_of_many_terms_are_calls(shapes, call):
 
 def test_many_products_are_not_spelt_out():
     def powers(x):
-        for k in range(30):
-            x = tg.tanh(x @ x) + float(k) * 0.1 * x[::-1]
+        for k in range(30):  # steps of which none is like the next ones
+            x = tg.tanh(x @ x) + float(k) * 0.1 * x[:: -1 if k % 7 in (1, 2, 5) else 1, : 3 + k]
         return x
 
     assert "np.dot" in text_of(powers, np.eye(3))
@@ -186,8 +186,8 @@ def test_long_programs_are_several_functions():
 def test_several_results_stay_together_in_long_programs():
     def f(x):
         total = tg.zeros(())
-        for k in range(120):
-            values, vectors = tg.linalg.eigh(x + x.T + 0.01 * k * tg.eye(3))
+        for k in range(120):  # steps of which none is like the next one
+            values, vectors = tg.linalg.eigh(x + x.T[:, : 3 + k] + 0.01 * k * tg.eye(3))
             total = total + tg.sum(values[::-1] * (k + 0.5)) + tg.sum(vectors**2)
             x = x * 0.9 + 0.01 * vectors @ vectors.T
         return total
