@@ -335,7 +335,7 @@ def _(x):
 @elementwise(np.arcsin, facts=Fact.SINGULAR | Fact.HOLOMORPHIC)
 def arcsin(x):
     """Inverse sine; the derivative at ±1 is infinite."""
-    return math.asin(x)
+    return vmath.arcsin(x)
 
 
 @arcsin.partial("x")
@@ -347,7 +347,7 @@ def _(x):
 @elementwise(np.arccos, facts=Fact.SINGULAR | Fact.HOLOMORPHIC)
 def arccos(x):
     """Inverse cosine; the derivative at ±1 is infinite."""
-    return math.acos(x)
+    return vmath.arccos(x)
 
 
 @arccos.partial("x")
@@ -380,7 +380,7 @@ def _(z, x, y):
 @elementwise(np.arctan, facts=Fact.VANISHING | Fact.HOLOMORPHIC)
 def arctan(x):
     """Inverse tangent."""
-    return math.atan(x)
+    return vmath.arctan(x)
 
 
 @arctan.partial("x")
@@ -392,7 +392,7 @@ def _(x):
 @elementwise(np.arctan2, facts=Fact.SINGULAR)
 def arctan2(x, y):
     """Angle of the point (y, x), with NumPy's order of arguments; derivatives at (0, 0) are nan."""
-    return math.atan2(x, y)
+    return vmath.arctan2(x, y)
 
 
 @arctan2.partials

@@ -17,7 +17,8 @@ TWO_OVER_SQRT_PI = 1.1283791670955126
 @elementwise(np.logaddexp, compiled=True, facts=Fact.VANISHING)
 def logaddexp(x, y):
     """log(exp(x) + exp(y)) without overflow; equal arguments, even infinite ones, share equally."""
-    return x + LN2 if x == y else max(x, y) + vmath.softplus(-abs(x - y))
+    found = max(x, y) + vmath.softplus(-abs(x - y))
+    return x + LN2 if x == y else found
 
 
 @internal
@@ -42,7 +43,8 @@ def _(x, y):
 @elementwise(np.logaddexp2, facts=Fact.VANISHING)
 def logaddexp2(x, y):
     """log2(2**x + 2**y) without overflow; equal arguments, even infinite ones, share equally."""
-    return x + 1.0 if x == y else max(x, y) + vmath.softplus(-abs(x - y) * LN2) / LN2
+    found = max(x, y) + vmath.softplus(-abs(x - y) * LN2) / LN2
+    return x + 1.0 if x == y else found
 
 
 @internal

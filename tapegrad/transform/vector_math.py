@@ -120,10 +120,16 @@ vars(_MODULE).update(_FUNCTIONS)
 cosine, gaussian, inverted = (_of_op(name) for name in ("cosine", "gaussian", "inverted"))
 one_minus_square, share, share2 = map(_of_op, ("one_minus_square", "share", "share2"))
 sigmoid_slope, tanh_slope = (_of_op(name) for name in ("sigmoid_slope", "tanh_slope"))
+logaddexp, logaddexp2 = (_of_op(name) for name in ("logaddexp", "logaddexp2"))
+sigmoid, softplus, ndtr = (_FUNCTIONS[name] for name in ("sigmoid", "softplus", "ndtr"))
+arctan, arctan2 = (_FUNCTIONS[name] for name in ("arctan", "arctan2"))
+arcsin, arccos = (_FUNCTIONS[name] for name in ("arcsin", "arccos"))
 
 _OF_ONE = ("erf", "erfc", "exp", "exp2", "expm1", "log", "log10", "log1p", "log2", "sqrt")
 ARGUMENTS = {
     **dict.fromkeys((*SINES, *_OF_ONE, "cosh", "sinh", "tanh", "gaussian", "one_minus_square"), 1),
+    **dict.fromkeys(("sigmoid", "softplus", "ndtr", "arctan", "arcsin", "arccos"), 1),
+    **dict.fromkeys(("logaddexp", "logaddexp2", "arctan2"), 2),
     **dict.fromkeys(
         ("pow", "hypot", "inverted", "share", "share2", "sigmoid_slope", "tanh_slope"), 2
     ),

@@ -38,7 +38,7 @@ def compiled(request):
     def get(name):
         if name not in cache:
             f = ns[name]
-            if name in ("pow", "hypot"):
+            if name in ("pow", "hypot", "arctan2"):
 
                 def loop(x, y, out):
                     for i in range(x.shape[0]):
@@ -118,6 +118,7 @@ TRIG_GRID = grid(uniform(-1, 1), uniform(-9, 9), uniform(-1e5, 1e5), NEAR_ROOTS)
 TRIG_GRID = grid(TRIG_GRID, signed(log_uniform(MIN_SUB, 1e5)))
 LARGE_GRID = grid(TRIG_GRID, random_bits())
 TANH_GRID = grid(uniform(-1, 1), uniform(-22, 22), signed(log_uniform(MIN_SUB, 30)), random_bits())
+UNIT_GRID = grid(uniform(-1, 1), signed(log_uniform(MIN_SUB, 1)), signed(1 - log_uniform(1e-16, 1)))
 SINH_GRID = grid(TANH_GRID, uniform(-711, 711), signed(uniform(709, 710.5)))
 SIGMOID_GRID = grid(uniform(-1, 1), uniform(-40, 40), uniform(-746, -700), random_bits())
 
@@ -147,6 +148,14 @@ CASES = [
     ("cos", LARGE_GRID, mp.cos, 1.0),
     ("tan", LARGE_GRID, mp.tan, 2.2),
     ("tanh", TANH_GRID, mp_cut(mp.tanh, 99), 1.0),
+    (
+        "arctan",
+        grid(uniform(-3, 3), signed(log_uniform(MIN_SUB, MAX)), random_bits()),
+        mp.atan,
+        1.0,
+    ),
+    ("arcsin", UNIT_GRID, mp.asin, 2.5),
+    ("arccos", UNIT_GRID, mp.acos, 2.0),
     ("sinh", SINH_GRID, mp_cut(mp.sinh, 2000), 2.0),
     ("cosh", SINH_GRID, mp_cut(mp.cosh, 2000), 2.0),
     ("sigmoid", SIGMOID_GRID, mp_cut(lambda x: 1 / (1 + mp.exp(-x)), 2000), 2.5),
@@ -209,14 +218,31 @@ def test_hypot_ulps(compiled, x, y):
     check("hypot", got, mp.hypot, (x[::7], y[::7]), 1.0)
 
 
-def test_hypot_special_values(compiled):
+@pytest.mark.parametrize("x, y", list(hypot_grids()))
+def test_arctan2_ulps(compiled, x, y):
+    x, y = signed(x), signed(y)
+    check("arctan2", compiled("arctan2")(x, y), mp.atan2, (x, y), 1.5)
+    got = [vmath.arctan2(float(a), float(b)) for a, b in zip(x[::7], y[::7])]
+    check("arctan2", got, mp.atan2, (x[::7], y[::7]), 1.5)
+
+
+@pytest.mark.parametrize("name", ["hypot", "arctan2"])
+def test_special_values_of_points(compiled, name):
     values = [0.0, -0.0, 1.0, -2.0, MIN_SUB, 1e-200, MAX, INF, -INF, NAN]
     x, y = (grid.ravel() for grid in np.meshgrid(values, values))
     with np.errstate(all="ignore"):
-        expected = np.hypot(x, y)
-        got = [vmath.hypot(float(a), float(b)) for a, b in zip(x, y)]
-    for result in (compiled("hypot")(x, y), np.array(got)):
-        np.testing.assert_array_equal(result, expected)
+        expected = getattr(np, name)(x, y)
+        got = [getattr(vmath, name)(float(a), float(b)) for a, b in zip(x, y)]
+    for result in (compiled(name)(x, y), np.array(got)):
+        np.testing.assert_array_max_ulp(result, expected, 2)
+        np.testing.assert_array_equal(np.signbit(result), np.signbit(expected))
+
+
+@pytest.mark.parametrize("name", ["arcsin", "arccos"])
+def test_beyond_the_domain(compiled, name):
+    x = np.array([-INF, -2.0, -1.0, 1.0, 1.0000000000000002, INF, NAN])
+    with np.errstate(all="ignore"):
+        same(compiled(name)(x), getattr(np, name)(x))
 
 
 @pytest.mark.parametrize("x, y", list(pow_grids()))
