@@ -306,4 +306,5 @@ def unwrap(p, discont=None, axis=-1, *, period=2.0 * np.pi):
     turns = cumsum(where(np.abs(steps) < few, 0.0, short - steps), axis=axis)
     start = values[_along(normalize_axis(axis, rank(p)), slice(0, 1))]
     none = where(start == start, 0.0, 0.0)
-    return p + in_precision_of(p, concatenate([none, turns], axis))
+    found = p + in_precision_of(p, concatenate([none, turns], axis))
+    return laid_out(found, order_of_copies(p, "K"))
