@@ -24,7 +24,7 @@ from tapegrad.eager.creation import as_tensor
 from tapegrad.eager.modes import MODE
 from tapegrad.eager.numeric import FUNCTIONS
 from tapegrad.eager.tensor import Tensor
-from tapegrad.eager.traced import NotRecordedError, is_recording
+from tapegrad.eager.traced import NotRecordedError, holds_traced, is_recording
 from tapegrad.imports import whole_imports
 from tapegrad.pytrees import holds_tensor, tree
 
@@ -152,7 +152,8 @@ def vmap(
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         if is_recording((*args, kwargs)):
-            return _recorded(_Batch(f, args, in_axes, randomness), kwargs, out_axes)
+            found, build = _recorded(_Batch(f, args, in_axes, randomness), kwargs, out_axes)
+            return build(found)
         batch = _Batch(f, args, in_axes, randomness)
         over_items = getattr(f, "over_items", None)  # of compiled functions
         if over_items is not None and target == "cuda":
@@ -165,6 +166,10 @@ def vmap(
                 "derivatives, and arrays of items that are not empty, of NumPy or on the device; "
                 "detach() tensors that require grad, and move others with to('cuda')"
             )
+        if MODE.thread.trace is not None and chunk_size is None:  # f may read what is traced
+            found, build = _recorded(batch, kwargs, out_axes)
+            is_plain = not holds_traced(found) and not holds_tensor((args, kwargs))
+            return build([_shown(z, batch.arrays) for z in found] if is_plain else found)
         step = chunk_size or max(batch.size, 1)
         parts = [
             batch.call(slice(start, start + step), kwargs, out_axes)
@@ -204,7 +209,9 @@ def _again(
     return vmap(f, in_axes, out_axes, randomness, chunk_size=chunk_size, target=target, loop=loop)
 
 
-def _recorded(batch: _Batch, kwargs: dict[str, Any], out_axes: Axes) -> Any:
+def _recorded(
+    batch: _Batch, kwargs: dict[str, Any], out_axes: Axes
+) -> tuple[list[Any], Callable[[list[Any]], Any]]:
     """Record the ops of a batch; a loop over the items where they have no form for batches."""
     trace = MODE.thread.trace
     count = len(trace.nodes)
@@ -214,8 +221,8 @@ def _recorded(batch: _Batch, kwargs: dict[str, Any], out_axes: Axes) -> Any:
         if batch.randomness == "same":
             raise
         del trace.nodes[count:]
-        return batch.in_loop(kwargs, out_axes)
-    return build(found)
+        return tree(batch.in_loop(kwargs, out_axes), "vmap: the result")
+    return found, build
 
 
 class _Batch:

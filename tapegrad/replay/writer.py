@@ -298,6 +298,7 @@ class Writer:
         text = self.text
         starts, rows, given, bounds = node.args
         (body,) = node.parameters["bodies"]
+        self.most = max(self.most, node.parameters.get("recorded", 0))
         program = self.programs[body]
         arrays = [text.array(row) for row in rows]
         others = [text.array(value) for value in given]

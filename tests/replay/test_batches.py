@@ -122,6 +122,21 @@ class TestRecordedBatches:
 
 
 @pytest.mark.compiled
+def test_derivatives_for_constant_items_that_read_what_is_recorded():
+    """As in networks that are trained by their own derivatives at points."""
+
+    def residuals(w):
+        def u(x):
+            return tg.sum(tg.tanh(w * x) * V)
+
+        slopes = tg.vmap(tg.grad(u))(X)
+        return tg.sum(slopes**2) + tg.sum(tg.vmap(lambda x: x * 2.0)(X)) * w[0]
+
+    assert is_compiled(tg.jit(residuals).inspect(V))
+    assert_equal(tg.jit(tg.value_and_grad(residuals))(V), tg.value_and_grad(residuals)(V))
+
+
+@pytest.mark.compiled
 class TestLoops:
     @pytest.mark.parametrize("function", [loss, parts])
     def test_values(self, function):

@@ -90,6 +90,17 @@ PROGRAMS = {
     "outer products": lambda x, y: kept(np.outer(complex_of(x, y), CODES)),
     "sums of rows": lambda x, y: kept((complex_of(x, y)[:, None] * CODES).sum(0)),
     "means": lambda x, y: kept(np.mean(np.outer(CODES, complex_of(x, y)), axis=1)),
+    "systems": lambda x, y: kept(
+        np.linalg.solve(M + 1j * np.diag(x), y)
+        + np.linalg.solve(M * 3.0 + np.diag(x), complex_of(x, y))
+        + np.linalg.solve(M * 1j + np.diag(x), np.outer(complex_of(x, y), CODES))
+    ),
+    "stacks of systems": lambda x, y: kept(
+        np.linalg.solve(
+            np.stack([M + 1j * np.diag(x), M * 2.0 - 1j * np.diag(y)]), np.outer(CODES, x)
+        )
+    ),
+    "inverses": lambda x, y: kept(np.linalg.inv(M + 1j * np.diag(x)) @ y),
     "running sums": lambda x, y: kept(np.cumsum(complex_of(x, y))),
     "written": written,
     "scanned": scanned,

@@ -371,3 +371,60 @@ def _matmul(parts: Parts, node: Node) -> Pair | None:
 
     re = parts.difference(product(a, c), product(b, d), node.shape)
     return re, parts.sum(product(a, d), product(b, c), node.shape)
+
+
+# -- systems ---------------------------------------------------------------------------------------
+
+
+@_rule("solve")
+def _solve(parts: Parts, node: Node) -> Pair | None:
+    """Solve the system of real numbers for both parts."""
+    a, b = node.args
+    if not isinstance(a, Node) or not isinstance(b, Node):
+        return None
+    is_vector, batch = len(b.shape) == 1, node.shape[:-2]
+    if is_vector and len(a.shape) > 2:
+        return None
+    shapes = [a.shape, b.shape] if is_vector else [(*batch, *x.shape[-2:]) for x in (a, b)]
+    right = [parts.array(part, shapes[1]) for part in parts.pair(b)]
+    if not is_complex(a):
+        re, im = (parts.real_like(node, (parts.whole(a), part)) for part in right)
+        return re, im
+    matrix = _of_both_parts(parts, a, shapes[0])
+    axis = len(shapes[1]) - (1 if is_vector else 2)
+    found = parts.op("solve", _doubled(shapes[1], axis), matrix, _side_by_side(parts, right, axis))
+    re, im = (_half(parts, found, axis, number) for number in range(2))
+    return re, im
+
+
+@_rule("inv")
+def _inv(parts: Parts, node: Node) -> Pair:
+    matrix = _of_both_parts(parts, node.args[0], node.shape)
+    rank = len(node.shape)
+    column = _half(parts, parts.op("inv", matrix.shape, matrix), rank - 1, 0)
+    re, im = (_half(parts, column, rank - 2, number) for number in range(2))
+    return re, im
+
+
+def _of_both_parts(parts: Parts, x: Node, shape: tuple[int, ...]) -> Node:
+    """Return the real matrix that does with pairs what a complex one does: [[a, -b], [b, a]]."""
+    re, im = (parts.array(part, shape) for part in parts.pair(x))
+    row, column = len(shape) - 2, len(shape) - 1
+    below = parts.op("negative", shape, im)
+    rows = [_side_by_side(parts, pair, column) for pair in ([re, below], [im, re])]
+    return _side_by_side(parts, rows, row)
+
+
+def _side_by_side(parts: Parts, pair: list[Node], axis: int) -> Node:
+    return parts.op("concatenate", _doubled(pair[0].shape, axis), pair, axis=axis)
+
+
+def _doubled(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    return (*shape[:axis], 2 * shape[axis], *shape[axis + 1 :])
+
+
+def _half(parts: Parts, x: Node, axis: int, number: int) -> Node:
+    """Return the first or the second half of an array along an axis."""
+    count = x.shape[axis] // 2
+    index = (*[slice(None)] * axis, slice(number * count, (number + 1) * count))
+    return parts.op("getitem", (*x.shape[:axis], count, *x.shape[axis + 1 :]), x, index=index)

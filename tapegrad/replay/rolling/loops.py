@@ -3,8 +3,8 @@
 Steps are found that differ in nothing but what they read: values of the step before, elements of
 arrays at other places, other numbers and constants. One of them becomes the body of a loop. Its
 numbers and constants become rows of arrays, its places are computed from the number of the step if
-they run, and what is read after the loop of several steps is stacked. Steps that are alike in
-everything are left to `tapegrad.replay.repeats`, which knows them by their loop nests.
+they run, and what is read after the loop of several steps is stacked. Steps that one loop nest
+computes are left to `tapegrad.replay.repeats`: their values are numbers in registers.
 """
 
 from __future__ import annotations
@@ -29,12 +29,16 @@ from tapegrad.replay.rolling.slots import (
 )
 from tapegrad.replay.rolling.stacks import item_of, joined
 
-LEAST = 6  # steps that are worth a loop
+LEAST = 3  # steps that are worth a loop
 LONGEST = 1024  # values of a step
-_FEW = 64  # values that are compiled as they are, even if they repeat
+_FEW = 64  # lines that are compiled as they are, even if they repeat
 _MOST = 600  # values of one loop nest that are not taken apart
 _MOST_BYTES = 1 << 26  # of the constants that become rows
 _TRIED = 4  # places at which a step may begin, for each number of values that it may have
+
+# about how many lines a value takes when it is compiled; those of complex numbers have two parts
+_OF_A_CALL, _OF_A_TRANSFORM, _OF_COMPLEX = 6, 24, 3
+_TRANSFORMS = ("fourier", "fourier_adjoint", "half_fourier", "real_fourier")
 
 
 def rolled(nodes: list[Node], outputs: list[Node]) -> tuple[list[Node], list[Node]]:
@@ -47,7 +51,7 @@ def rolled(nodes: list[Node], outputs: list[Node]) -> tuple[list[Node], list[Nod
     outputs
         The results.
     """
-    while len(nodes) > _FEW:
+    while True:
         loop = _longest_loop(_Values(nodes, outputs))
         if loop is None:
             break
@@ -101,7 +105,7 @@ class _Values:
             ends = np.concatenate(([-1], other, [len(self.nodes) - period]))
             longest = int(np.argmax(np.diff(ends)))
             start, end = int(ends[longest]) + 1, int(ends[longest + 1]) + period
-            if end - start < max(LEAST * period, _FEW, most + period):
+            if end - start < max(LEAST * period, most + period):
                 continue  # or steps of so many values are several of fewer
             most = end - start
             found.append((start, end, period))
@@ -337,7 +341,7 @@ class _Loop:
     def is_worthwhile(self) -> bool:
         """Whether a loop is better than the steps, and other passes find none."""
         step = self.values.nodes[self.start : self.start + self.period]
-        if self.period * self.count <= _FEW:
+        if (self.count - 1) * sum(map(_lines, step)) <= _FEW:
             return False
         if any(node.name == "callback" or node.decides_by_values for node in step):
             return False
@@ -348,9 +352,8 @@ class _Loop:
         constants = [value for row in rows.values() for value in row if isinstance(value, Node)]
         if sum(constant.example.nbytes for constant in constants) > _MOST_BYTES:
             return False
-        if self.period * self.count <= _MOST and not kept and _is_one_nest(step):
-            return False  # whose values are numbers in registers
-        return bool(kept) or any(not are_equal(row) for row in rows.values())
+        is_one_nest = not kept and _is_one_nest(step)  # whose values are numbers in registers
+        return self.period * self.count > _MOST or not is_one_nest
 
     # -- the loop -----------------------------------------------------------------------------
 
@@ -433,8 +436,17 @@ class _Loop:
         outputs = [own[place] for place in [*self.starts, *kept]]
         made = Body(body, [*states.values(), step, *rows, *given.values()], outputs)
         args = ([*self.starts.values()], arrays, [*given], [0, self.count])
-        loop = Node("for_loop", (), args, {"bodies": (made,), "memory": None})
+        named = {"bodies": (made,), "memory": None, "recorded": self.count}
+        loop = Node("for_loop", (), args, named)
         return before, loop, {place: own[place] for place in sorted(invariant)}
+
+
+def _lines(node: Node) -> int:
+    """Return about how many lines a value takes when it is compiled."""
+    lines = _OF_A_TRANSFORM if node.name in _TRANSFORMS else 1
+    if lines == 1 and node.dtype is not None and form_of(node) in (Form.CALL, Form.ROWS):
+        lines = _OF_A_CALL
+    return lines * (_OF_COMPLEX if node.dtype is not None and node.dtype.kind == "c" else 1)
 
 
 def _is_one_nest(step: list[Node]) -> bool:
