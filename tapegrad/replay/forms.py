@@ -241,12 +241,11 @@ def _computed(node: Node, args: list[str]) -> str:
         return unary[name].replace("{}", args[0])
     if name in _OF_MATH:
         return f"math.{name}({args[0]})"
-    if node.op is None or isinstance(node.op.function, np.ufunc):
-        module = "np" if hasattr(np, name) else "tg"
-    else:
-        module = "scalar_ops" if isinstance(node.op, Elementwise) else "tg"
-    called = name if module == "scalar_ops" else public_name(node)
-    return f"{module}.{called}({', '.join(args)})"
+    if isinstance(node.op, Elementwise) and not hasattr(np, name):
+        return f"scalar_ops.{name}({', '.join(args)})"
+    known = node.op is None or isinstance(node.op.function, np.ufunc)
+    module = "np" if known and hasattr(np, name) else "tg"
+    return f"{module}.{public_name(node)}({', '.join(args)})"
 
 
 def kind_of(node: Node) -> str:

@@ -35,7 +35,7 @@ def reaction_kinetics(lib, log_rates, measured):
 
     def rate(y):
         forward, back, decay = k[0] * y[0] * y[1], k[1] * y[2], k[2] * y[1]
-        return np.array([back - forward, back - forward - decay, forward - back])
+        return lib.array([back - forward, back - forward - decay, forward - back])
 
     def step(y, wanted):
         h = 0.01

@@ -42,6 +42,8 @@ class Library:
     """As in SciPy: ``(matrix, right, lower=True)``."""
     add_at: Function
     """A copy of an array with values added at indices, several times where one occurs so often."""
+    array: Function
+    """An array of computed numbers; ``numpy.array`` asks for their values."""
     bincount: Function
     """Sums of weights by index: ``(index, weights, length)``."""
     value_and_grad: Callable[..., Function]
@@ -102,6 +104,7 @@ def of_tapegrad(jit: bool = True) -> Library:
         special=tg.special,
         solve_triangular=tg.linalg.solve_triangular,
         add_at=add_at,
+        array=tg.array,
         bincount=bincount,
         value_and_grad=value_and_grad,
         asarray=np.asarray,
@@ -135,6 +138,7 @@ def of_jax() -> Library:
         special=jax.scipy.special,
         solve_triangular=jax.scipy.linalg.solve_triangular,
         add_at=add_at,
+        array=jax.numpy.array,
         bincount=bincount,
         value_and_grad=value_and_grad,
         asarray=jax.numpy.asarray,

@@ -352,8 +352,10 @@ class _Loop:
         constants = [value for row in rows.values() for value in row if isinstance(value, Node)]
         if sum(constant.example.nbytes for constant in constants) > _MOST_BYTES:
             return False
-        is_one_nest = not kept and _is_one_nest(step)  # whose values are numbers in registers
-        return self.period * self.count > _MOST or not is_one_nest
+        if kept or not _is_one_nest(step):
+            return True
+        varies = any(not are_equal(row) for row in rows.values())
+        return varies and self.period * self.count > _MOST
 
     # -- the loop -----------------------------------------------------------------------------
 
