@@ -187,7 +187,7 @@ def _ufunc_at(ufunc: Any, target: Any, index: Any, *values: Any) -> None:
         return
     what = f"numpy.{ufunc.__name__}.at"
     if _requires_grad((target, *values)):
-        remedy = "only numpy.add.at has a derivative"
+        remedy = "only numpy.add.at has a derivative; detach() what does not change results"
         if ufunc is np.add:
             what += " to an array"
             remedy = "add to a tensor, tg.zeros(shape) or tg.array(array)"
