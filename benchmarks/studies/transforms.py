@@ -91,7 +91,7 @@ def of_tapegrad(transform: str, function: Callable[[Any, Any], Any]) -> Callable
 
 def of_jax(transform: str, function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     """The same of JAX, compiled as a whole."""
-    import jax  # noqa: PLC0415 (it is optional)
+    import jax
 
     def f(x: Any) -> Any:
         return function(jax.numpy, x)
