@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from tapegrad.kernels.functions import slopes, special, vmath
+from tapegrad.kernels.functions import angles, slopes, special, vmath
 from tapegrad.ops.piecewise import sign, where
 from tapegrad.ops.table.kinds import elementwise
 from tapegrad.ops.table.op import Fact, internal, public
@@ -176,7 +176,7 @@ def _(x):
 @elementwise(np.hypot)
 def hypot(x, y):
     """Square root of x² + y²; at (0, 0) the derivatives of every order are 0."""
-    return vmath.hypot(x, y)
+    return angles.hypot(x, y)
 
 
 @internal
@@ -335,7 +335,7 @@ def _(x):
 @elementwise(np.arcsin, facts=Fact.SINGULAR | Fact.HOLOMORPHIC)
 def arcsin(x):
     """Inverse sine; the derivative at ±1 is infinite."""
-    return vmath.arcsin(x)
+    return angles.arcsin(x)
 
 
 @arcsin.partial("x")
@@ -347,7 +347,7 @@ def _(x):
 @elementwise(np.arccos, facts=Fact.SINGULAR | Fact.HOLOMORPHIC)
 def arccos(x):
     """Inverse cosine; the derivative at ±1 is infinite."""
-    return vmath.arccos(x)
+    return angles.arccos(x)
 
 
 @arccos.partial("x")
@@ -380,7 +380,7 @@ def _(z, x, y):
 @elementwise(np.arctan, facts=Fact.VANISHING | Fact.HOLOMORPHIC)
 def arctan(x):
     """Inverse tangent."""
-    return vmath.arctan(x)
+    return angles.arctan(x)
 
 
 @arctan.partial("x")
@@ -392,7 +392,7 @@ def _(x):
 @elementwise(np.arctan2, facts=Fact.SINGULAR)
 def arctan2(x, y):
     """Angle of the point (y, x), with NumPy's order of arguments; derivatives at (0, 0) are nan."""
-    return vmath.arctan2(x, y)
+    return angles.arctan2(x, y)
 
 
 @arctan2.partials

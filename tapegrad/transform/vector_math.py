@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from tapegrad.kernels.functions import slopes, special, vmath
+from tapegrad.kernels.functions import angles, slopes, special, vmath
 from tapegrad.ops.table.kinds import Elementwise
 from tapegrad.ops.table.op import TABLE
 from tapegrad.transform.cache.machine_code import jit
@@ -71,7 +71,7 @@ def _copies(*modules: Any) -> dict[str, Any]:
     return made
 
 
-_FUNCTIONS = _copies(vmath, special, slopes)
+_FUNCTIONS = _copies(vmath, angles, special, slopes)
 
 
 @_compiled
@@ -110,7 +110,7 @@ def _of_op(name: str) -> Any:
     op = TABLE[name]
     assert isinstance(op, Elementwise)
     formula: Any = op.formula
-    compiled = dict.fromkeys(("vmath", "special", "slopes"), _MODULE)
+    compiled = dict.fromkeys(("vmath", "angles", "special", "slopes"), _MODULE)
     scope = {**formula.__globals__, "__name__": __name__, **compiled}
     return _compiled(python.FunctionType(formula.__code__, scope, name))
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tapegrad.kernels.codegen import dependencies, tree_of
-from tapegrad.kernels.functions import slopes, special, vmath
+from tapegrad.kernels.functions import angles, slopes, special, vmath
 
 
 def _exp(x: Any) -> Any:
@@ -85,6 +85,26 @@ def _tan(x: Any) -> Any:
     return math.tan(x)
 
 
+def _hypot(x: Any, y: Any) -> Any:
+    return math.hypot(x, y)
+
+
+def _arctan(x: Any) -> Any:
+    return math.atan(x)
+
+
+def _arctan2(y: Any, x: Any) -> Any:
+    return math.atan2(y, x)
+
+
+def _arcsin(x: Any) -> Any:
+    return math.asin(x)
+
+
+def _arccos(x: Any) -> Any:
+    return math.acos(x)
+
+
 def _erf(x: Any) -> Any:
     return math.erf(x)
 
@@ -148,6 +168,11 @@ OF_DEVICE: dict[Any, Any] = {
     vmath.sin: _sin,
     vmath.cos: _cos,
     vmath.tan: _tan,
+    angles.hypot: _hypot,
+    angles.arctan: _arctan,
+    angles.arctan2: _arctan2,
+    angles.arcsin: _arcsin,
+    angles.arccos: _arccos,
     special.erf: _erf,
     special.erfc: _erfc,
     special.ndtr: _ndtr,
