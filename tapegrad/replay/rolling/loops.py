@@ -327,9 +327,16 @@ class _Loop:
         equal
             What does not vary although it may.
         """
+        # what has several results is only outside of the loop if all of these are
+        split = {
+            source.place
+            for place in self.starts
+            for source in self.sources[place]
+            if isinstance(source, _Own) and self._node(0, source.place).dtype is None
+        }
         found: set[int] = set()
         for place, sources in enumerate(self.sources):
-            if place not in self.starts and all(
+            if place not in {*self.starts, *split} and all(
                 isinstance(source, _Fixed)
                 or source in equal
                 or (isinstance(source, _Own) and source.place in found)

@@ -16,6 +16,8 @@ from tapegrad.eager.nodes import Node, nodes_in
 from tapegrad.replay.forms import INTEGER, SINGLE
 from tapegrad.replay.program import key_of
 
+_MOST_EXACT = 1 << 53  # integers up to which are floats
+
 # ops with an index, and those with one that is computed
 _WITH_INDEX = {"getitem": "item_at", "put": "put_at", "add_at": "added_at"}
 
@@ -57,10 +59,16 @@ def _form_of(value: Any, slots: list[Any], are_numbers: bool) -> Any:
         return Node
     if type(value) in (list, tuple):
         return type(value), *(_form_of(item, slots, are_numbers) for item in value)
-    if are_numbers and isinstance(value, (int, float, complex)) and type(value) is not bool:
+    if are_numbers and _is_number(value):
         slots.append(complex(value) if isinstance(value, complex) else float(value))
         return type(slots[-1])
     return key_of(value)
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a value is a number that is the same as a float, or complex."""
+    is_exact = not isinstance(value, int) or abs(value) <= _MOST_EXACT
+    return isinstance(value, (int, float, complex)) and type(value) is not bool and is_exact
 
 
 def _form_of_index(shape: tuple[int, ...], index: Any, slots: list[Any]) -> Any:
@@ -111,7 +119,7 @@ def _filled(value: Any, left: list[Any], are_numbers: bool) -> Any:
         return left.pop(0)
     if type(value) in (list, tuple):
         return type(value)(_filled(item, left, are_numbers) for item in value)
-    if are_numbers and isinstance(value, (int, float, complex)) and type(value) is not bool:
+    if are_numbers and _is_number(value):
         found = left.pop(0)
         return found if isinstance(found, Node) else value  # an integer remains one
     return value
