@@ -30,6 +30,11 @@ from tapegrad.replay.forms import (
 _FEW_TERMS = 4  # of an element of a product, up to which loops over the elements add them up
 # calls that become several values in any precision; rounding depends on it
 _OF_SEVERAL = ("logsumexp", "finite_max", "euclidean_norm", "product", "rounded")
+# calls of arrays of one dtype, which others become: integers beside floats are floats
+_OF_ONE_DTYPE = (
+    *("concatenate", "matmul", "product", "contract", "solve", "solve_triangular"),
+    *("full_convolution", "valid_correlation"),
+)
 _MOST_PRODUCTS = 20  # that are spelt out: each takes a dozen lines
 _FEW_ELEMENTS = 9  # up to which the largest is found by comparisons in the loop over the results
 
@@ -52,7 +57,7 @@ def lowered(recorded: list[Node]) -> tuple[list[Node], dict[Node, Node]]:
             node.args = _with_float_exponents(node)
         if form_of(node) is Form.MAP:
             node.args = _with_numbers(node)
-        if node.name == "concatenate" and node.dtype in FLOATS:
+        if node.name in _OF_ONE_DTYPE and node.dtype in FLOATS:
             nodes += _with_one_dtype(node)
         if node.name == "logsumexp" and _is_of_floats(node):
             nodes += _logsumexp(node)
@@ -136,9 +141,15 @@ def _converted(value: Any, dtype: np.dtype, found: list[Node]) -> Any:
 
 
 def _with_one_dtype(node: Node) -> list[Node]:
-    """Let the parts of a concatenation have its dtype; return the values that this needs."""
+    """Let arrays have the dtype of what is made of them; return the values that this needs."""
     found: list[Node] = []
-    node.args = ([_converted(part, node.dtype, found) for part in node.args[0]],)
+
+    def converted(arg: Any) -> Any:
+        if type(arg) is list:
+            return [*map(converted, arg)]
+        return _converted(arg, node.dtype, found)
+
+    node.args = tuple(map(converted, node.args))
     return found
 
 

@@ -99,3 +99,23 @@ def test_numbers_as_arguments(dtype, number):
     x = tg.tensor(X.astype(dtype))
     assert_equal(tg.jit(function)(x, number), function(x, number), rtol=1e-6)
     assert_equal(tg.jit(function)(x, number), np.asarray(X.astype(dtype) * number + number), 1e-6)
+
+
+INTEGERS = np.array([[1, 0, -1], [2, 1, 0], [0, 3, 1]])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a: INTEGERS @ a,
+        lambda a: a @ INTEGERS[0],
+        lambda a: np.einsum("ij,jk->ik", INTEGERS, a),
+        lambda a: np.tensordot(INTEGERS, a, 1),
+        lambda a: np.linalg.solve(INTEGERS, a),
+        lambda a: np.convolve(a[0], INTEGERS[0]),
+    ],
+)
+def test_products_with_integers_are_compiled(function):
+    a = np.array([[0.5, 1.5, -0.3], [0.2, 0.9, 1.1], [0.4, -0.6, 0.8]])
+    f = tg.jit(lambda a: tg.sum(function(a) ** 2), strict=True)
+    np.testing.assert_allclose(f(a), np.sum(function(a) ** 2), rtol=1e-13)

@@ -56,6 +56,8 @@ def elementwise(name, x, y, n):
         return call(array_of(x) > 0.1 * (n - 5), *values)
     if op.arguments[0] == "n":
         return call(n % 3, *values)
+    if op.arguments[-1] == "ties":
+        return call(*values, n % 3 + 1.0)
     if count == 2 and n % 5 == 0:  # a number in place of an operand
         values[n % 2] = float(np.mean(domains[n % 2]))
     return call(*values, *(FUNCTIONS[given.name](*values) for given in op.given.values()))

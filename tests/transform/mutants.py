@@ -14,6 +14,7 @@ import collections
 import contextlib
 import copy
 import dataclasses
+import os
 import pathlib
 import random
 import re
@@ -651,7 +652,7 @@ class Judgement:
             is_compared = self.every == 1 or (
                 found in WRONG and self.count(WRONG, lambda *_: True) % self.every == 0
             )
-            self.counts[found, refused, is_compared and subject.differs(text)] += 1
+            self.counts[found, refused, is_compared and self.differs(subject, text)] += 1
             if not refused and found != "equal":
                 self.missed.append((subject.name, found, change))
             if refused and found in WRONG:
@@ -660,6 +661,10 @@ class Judgement:
                     with contextlib.suppress(InternalError):
                         subject.verify(text, purposes)
                         self.hidden.append((subject.name, found, change, what))
+
+    def differs(self, subject, text):
+        """Whether code is found to be no derivative of the source of a subject."""
+        return subject.differs(text)
 
     def rate(self, *outcomes):
         """Return the part of the mutants with some outcomes that was refused, and their number."""
@@ -676,6 +681,24 @@ class Judgement:
         )
 
 
+class Apart(Judgement):
+    """The same, but each mutant is compared in a process of its own.
+
+    One that stores an array in an element of itself ends the process.
+    """
+
+    def differs(self, subject, text):
+        child = os.fork()
+        if not child:
+            with contextlib.suppress(BaseException):
+                os._exit(super().differs(subject, text))
+            os._exit(2)
+        status = os.waitpid(child, 0)[1]
+        if os.WIFEXITED(status) and os.WEXITSTATUS(status) == 2:
+            raise RuntimeError(f"the comparison of a mutant of {subject.name} has failed")
+        return status != 0
+
+
 WRONG = ("gradient", "value")
 CHANGED = (*WRONG, "raises")
 
@@ -688,7 +711,7 @@ def main():
     parser.add_argument("--fixed", action="store_true", help="all mutants of the fixed programs")
     parser.add_argument("--mode", choices=DERIVATIVES, default="reverse")
     given = parser.parse_args()
-    judgement, draw = Judgement(), random.Random(given.seed)
+    judgement, draw = Apart(), random.Random(given.seed)
     if given.fixed:
         for subject in fixed_subjects(mode=given.mode):
             judgement.judge(subject, draw, 10**6)
