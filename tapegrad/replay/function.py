@@ -130,7 +130,8 @@ class JittedFunction:
         RecordingError
             If that is not allowed.
         """
-        if recorded.plan is not None and recorded.region is not None:
+        region = recorded.region
+        if region is not None and not region.in_python:
             return
         if not self.is_strict and self._has_warned:
             return

@@ -90,6 +90,38 @@ def test_strict(f):
     assert "op by op" in strict.inspect(X.copy()) or "in Python: eig" in strict.inspect(X.copy())
 
 
+def with_bessel_functions(x):
+    return tg.sum(np.sin(tg.special.jv(1.5, x * x + 1.0)))
+
+
+def test_functions_without_a_compiled_form_are_named():
+    """Also where compiled code calls them, so that there is one region."""
+    jitted, match = (
+        tg.jit(with_bessel_functions),
+        r"computes op by op: special\.jv in line .*jv\(1.5",
+    )
+    with pytest.warns(tg.OpByOpWarning, match=match) as issued:
+        [jitted(x) for x in (X, X, np.ones(3))]
+    assert len(issued) == 1
+    assert jitted.cache_info().op_by_op == 1
+    with pytest.raises(tg.RecordingError, match=match):
+        tg.jit(with_bessel_functions, strict=True)(X)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: np.trapezoid(x * x, x),
+        lambda x: np.sum(np.gradient(x * x, x)),
+        lambda x: np.sum(np.unwrap(7.0 * x) ** 2),
+        lambda x: np.nanmean(x) + np.nanstd(x),
+    ],
+)
+def test_what_composites_are_made_of_is_compiled(function):
+    jitted = tg.jit(function, strict=True)
+    np.testing.assert_allclose(jitted(X), function(X), rtol=1e-13)
+
+
 def test_strict_transforms():
     strict = tg.jit(with_eigenvalues, strict=True)
     for transform in (tg.grad, tg.value_and_grad, tg.hessian):

@@ -9,6 +9,7 @@ computes are left to `tapegrad.replay.repeats`: their values are numbers in regi
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -296,8 +297,9 @@ class _Loop:
 
     # -- is it worth it -----------------------------------------------------------------------
 
+    @functools.cached_property
     def kept(self) -> list[int]:
-        """Return the places in a step of values that are read afterwards, of several steps."""
+        """The places in a step of values that are read afterwards, of several steps."""
         end = self.start + self.period * self.count
         found = []
         for place in range(self.period):
@@ -310,8 +312,9 @@ class _Loop:
                 found.append(place)
         return found
 
+    @functools.cached_property
     def _rows(self) -> dict[_Varying, list[Any]]:
-        """Return the values that may vary, of all steps."""
+        """The values that may vary, of all steps."""
         return {
             source: [self._slot(step, source.place, source.slot) for step in range(self.count)]
             for sources in self.sources
@@ -352,16 +355,15 @@ class _Loop:
             return False
         if any(node.name == "callback" or node.decides_by_values for node in step):
             return False
-        kept = self.kept()
-        if any(step[place].dtype is None for place in kept):
+        if any(step[place].dtype is None for place in self.kept):
             return False
-        rows = self._rows()
-        constants = [value for row in rows.values() for value in row if isinstance(value, Node)]
+        rows = self._rows.values()
+        constants = [value for row in rows for value in row if isinstance(value, Node)]
         if sum(constant.example.nbytes for constant in constants) > _MOST_BYTES:
             return False
-        if kept or not _is_one_nest(step):
+        if self.kept or not _is_one_nest(step):
             return True
-        varies = any(not are_equal(row) for row in rows.values())
+        varies = not all(map(are_equal, rows))
         return varies and self.period * self.count > _MOST
 
     # -- the loop -----------------------------------------------------------------------------
@@ -375,7 +377,7 @@ class _Loop:
         for place, node in invariant.items():
             same |= {self._node(k, place): node for k in range(self.count)}
         carried = len(self.starts)
-        kept = [place for place in self.kept() if place not in invariant]
+        kept = [place for place in self.kept if place not in invariant]
         for number, place in enumerate([*self.starts, *kept]):
             out = self._node(self.count - 1, place)
             shape = (self.count, *out.shape) if number >= carried else out.shape
@@ -408,7 +410,7 @@ class _Loop:
         rows: list[Node] = []
         filled: dict[_Varying, Any] = {}
         equal: set[Source] = set()
-        for varying, values in self._rows().items():
+        for varying, values in self._rows.items():
             run = running(values)
             if are_equal(values):
                 equal.add(varying)
@@ -441,7 +443,7 @@ class _Loop:
                 slots.append(found)
             own.append(with_slots(self._node(0, place), slots))
             (before if place in invariant else body).append(own[-1])
-        kept = [place for place in self.kept() if place not in invariant]
+        kept = [place for place in self.kept if place not in invariant]
         outputs = [own[place] for place in [*self.starts, *kept]]
         made = Body(body, [*states.values(), step, *rows, *given.values()], outputs)
         args = ([*self.starts.values()], arrays, [*given], [0, self.count])
