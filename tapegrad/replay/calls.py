@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tapegrad.eager.nodes import Node
 from tapegrad.eager.traced import NotRecordedError
+from tapegrad.ops.indexing import is_basic
 from tapegrad.replay.forms import (
     FLOAT,
     FLOATS,
@@ -25,23 +27,22 @@ from tapegrad.replay.forms import (
     place_on_diagonal,
     public_name,
 )
-from tapegrad.replay.text import Part, Text, Whole
+from tapegrad.replay.text import Part, Place, Text, Whole
 from tapegrad.transform import fourier
 
 _MOST_TERMS = 200_000  # of a contraction that is written as loops
-_OF_MATRICES = {  # `transform.rules.numpy_functions.finite_matrices`
-    "cholesky": "np.linalg.cholesky", "det": "determinant", "inv": "inverse", "solve": "solve_",
-    "solve_triangular": "",
-}  # fmt: skip
+_OF_STACKS = (  # `transform.rules.numpy_functions.factors`
+    *("factored_inverse", "factored_logarithm", "factored_sign", "factored_solution"),
+    *("lu_factors", "stacked_cholesky", "triangle_solution"),
+)
 _TRANSFORMS = (  # `transform.rules.numpy_functions.fourier`
     *("fourier_of_pairs", "fourier_adjoint_of_pairs"),
     *("half_fourier_to_pairs", "real_fourier_of_pairs"),
 )
 _SEVERAL = {  # functions with several results
-    "eigh": "np.linalg.eigh({})",
+    "eigh": "eigh_of_floats({})",
     "nonzero": "places({})",
     "qr": "np.linalg.qr({})",
-    "slogdet": "logarithm_of_determinant({})",
     "thin_svd": "np.linalg.svd({}, False)",
 }
 
@@ -120,16 +121,19 @@ def _row(text: Text, node: Node, row: str) -> str:
 
 def write_call(text: Text, node: Node) -> None:
     """Write what computes an array."""
-    if node.name == "concatenate":
-        _concatenation(text, node)
+    if places := [*_places_of_parts(node)]:
+        _write_parts(text, node, places)
         return
     name = text.names[node] = text.fresh("z")
     if node.name in _WRITERS:
         _WRITERS[node.name](text, node, name)
     elif node.name == "cumsum" and node.dtype == FLOAT and node.args[0].shape:
         _running_sum(text, node, name)
-    elif _is_of_matrices(node):
-        _linear_algebra(text, node, name)
+    elif node.name == "det" and node.args[0].dtype == FLOAT and 0 not in node.args[0].shape:
+        _determinants(text, node, name)
+    elif node.name in _OF_STACKS:
+        given = [*map(text.array, node.args), *map(str, node.parameters.values())]
+        text.line(f"{name} = {node.name}({', '.join(given)})")
     elif node.name in _TRANSFORMS and node.dtype == FLOAT:
         if not fourier.IS_AVAILABLE:
             raise NotRecordedError("the Fourier transforms of this NumPy are not known")
@@ -151,42 +155,15 @@ def write_call(text: Text, node: Node) -> None:
             _check_shape(text, node, name)
 
 
-def _is_of_matrices(node: Node) -> bool:
-    """Whether a value is one of linear algebra that numba compiles, of each matrix of a stack."""
-    if node.name not in _OF_MATRICES or node.parameters.get("unit_diagonal"):
-        return False
-    if not all(isinstance(arg, Node) and arg.dtype == FLOAT for arg in node.args):
-        return False
-    first, *others = (arg.shape for arg in node.args)
-    is_alone = len(first) == 2 and all(len(shape) in (1, 2) for shape in others)
-    are_alike = all(len(shape) == len(first) for shape in others)
-    stacks = {shape[:-2] for shape in (first, *others)}
-    return 0 not in node.shape and 0 not in first and (is_alone or (are_alike and len(stacks) == 1))
-
-
-def _linear_algebra(text: Text, node: Node, name: str) -> None:
-    function, arrays = _OF_MATRICES[node.name], [*map(text.array, node.args)]
-    is_vector = len(node.args[-1].shape) == 1
-    if node.name == "solve":
-        function += "vector" if is_vector else "matrix"
-    elif node.name == "solve_triangular":
-        function = ("lower" if node.parameters["lower"] else "upper") + "_solution"
-    batch = node.args[0].shape[:-2]
-    if not batch and is_vector and node.name == "solve_triangular":  # a matrix of one column
-        column = f"{arrays[1]}.reshape({text.shape((*node.shape, 1))})"
-        call = f"{function}({arrays[0]}, {column})"
-        text.line(f"{name} = {call}.reshape({text.shape(node.shape)})")
-        return
+def _determinants(text: Text, node: Node, name: str) -> None:
+    """Write the determinant of a matrix, or those of a stack."""
+    (x,) = node.args
+    array, batch = text.array(x), x.shape[:-2]
     if not batch:
-        text.line(f"{name} = {function}({', '.join(arrays)})")
+        text.line(f"{name} = determinant({array})")
         return
     text.line(text.empty(name, node.shape))
-
-    def of_one(index: list[str]) -> str:
-        place = ", ".join(index)
-        return f"{function}({', '.join(f'{array}[{place}]' for array in arrays)})"
-
-    text.fill(name, batch, of_one)
+    text.fill(name, batch, lambda index: f"determinant({array}[{', '.join(index)}])")
 
 
 def _check_shape(text: Text, node: Node, name: str) -> None:
@@ -210,15 +187,14 @@ def write_several(text: Text, node: Node, results: list[Node]) -> None:
     are_matrices = len(x.shape) >= 2 and x.dtype == FLOAT and 0 not in x.shape
     if not are_matrices and node.name != "nonzero":
         raise NotRecordedError(f"{node.name} of an array of shape {x.shape} and dtype {x.dtype}")
-    if node.parameters.get("uplo", "L") != "L":
-        raise NotRecordedError("eigh of an upper triangle")
     found, array = text.fresh("z"), text.array(x)
     names = [text.fresh("z") for _ in results]
     text.names |= zip(results, names, strict=True)
     items = [f"{found}[{part.parameters['number']}]" for part in results]
     batch = () if node.name == "nonzero" else x.shape[:-2]
+    turned = ".T" if node.parameters.get("uplo") == "U" else ""  # the other triangle
     if not batch:
-        text.line(f"{found} = {_SEVERAL[node.name].format(array)}")
+        text.line(f"{found} = {_SEVERAL[node.name].format(array + turned)}")
         for part, name, item in zip(results, names, items, strict=True):
             text.line(f"{name} = {item}")
             if part.decides_by_values:
@@ -228,7 +204,7 @@ def write_several(text: Text, node: Node, results: list[Node]) -> None:
         text.line(text.empty(name, part.shape))
     index = text.index(batch)
     place = ", ".join(index)
-    call = _SEVERAL[node.name].format(f"{array}[{place}]")
+    call = _SEVERAL[node.name].format(f"{array}[{place}]{turned}")
     parts = [f"{name}[{place}] = {item}" for name, item in zip(names, items, strict=True)]
     text.loops(batch, index, [f"{found} = {call}", *parts])
 
@@ -428,7 +404,7 @@ def _order(text: Text, node: Node, name: str) -> None:
 
 
 def _embedding(text: Text, node: Node, name: str) -> None:
-    """Write an array of zeros in which some elements are those of another one."""
+    """Write an array of zeros in which elements at computed places are those of another one."""
     (value,) = node.args
     shown, parameters = node.parameters["shown"].name, node.parameters["parameters"]
     if shown not in ("getitem", "diagonal"):
@@ -480,24 +456,50 @@ def _without_nodes(index: Any) -> Any:
 
 
 def place_parts(text: Text, node: Node, own: Container[Node]) -> None:
-    """Let parts of a concatenation be computed in the array that it is, instead of copied.
+    """Let parts of an array be computed where they are in it, instead of copied.
 
     Parameters
     ----------
+    node
+        A concatenation, or an array of zeros with the elements of another one.
     own
         The values that may be: nothing outside of the section that computes them reads them.
     """
-    (parts,) = node.args
-    axis = _axis(node)
-    whole, start = None, 0
-    for part in parts:
+    whole: Whole | None = None
+    for part, place in _places_of_parts(node):
         is_alone = part in own and text.forms[part] is Form.MAP and text.reads[part] == 1
         if is_alone and part.shape and part.dtype == node.dtype:
-            if whole is None:
-                name = text.names[node] = text.fresh("z")
-                whole = Whole(name, text.empty(name, node.shape, kind_of(node)))
-            text.parts[part] = Part(whole, axis, start)
-        start += part.shape[axis]
+            whole = whole or _whole(text, node)
+            text.parts[part] = Part(whole, place)
+    if whole is not None:
+        text.names[node] = whole.name
+
+
+def _places_of_parts(node: Node) -> Iterator[tuple[Node, Place]]:
+    """Yield the parts of an array, with the index of an element in it by that in the part."""
+    if node.name == "concatenate":
+        axis, start = _axis(node), 0
+        for part in node.args[0]:
+            yield part, partial(_moved, axis=axis, start=start)
+            start += part.shape[axis]
+    elif node.name == "embed" and node.parameters["shown"].name == "getitem":
+        index = node.parameters["parameters"]["index"]
+        if node.shape and is_basic(index):
+            yield node.args[0], partial(place_of_item, node.shape, index)
+
+
+def _moved(index: list[str], axis: int, start: int) -> list[str]:
+    """Return an index in which that along an axis is larger."""
+    moved = f"{start} + {index[axis]}" if start else index[axis]
+    return [*index[:axis], moved, *index[axis + 1 :]]
+
+
+def _whole(text: Text, node: Node) -> Whole:
+    """Return the array that parts are computed in."""
+    name, kind = text.fresh("z"), kind_of(node)
+    if node.name == "concatenate":
+        return Whole(name, text.empty(name, node.shape, kind))
+    return Whole(name, f"{name} = np.zeros({text.shape(node.shape)}{kind})")
 
 
 def _axis(node: Node) -> int:
@@ -514,25 +516,16 @@ def _axis(node: Node) -> int:
     return int(axis % len(node.shape))
 
 
-def _concatenation(text: Text, node: Node) -> None:
-    (parts,) = node.args
-    axis = _axis(node)
-    known = next((text.parts[part].whole for part in parts if part in text.parts), None)
-    name = text.fresh("z") if known is None else known.name
-    whole = known or Whole(name, text.empty(name, node.shape, kind_of(node)))
+def _write_parts(text: Text, node: Node, places: list[tuple[Node, Place]]) -> None:
+    """Write an array of which parts may have been computed where they are in it."""
+    known = next((text.parts[part].whole for part, _ in places if part in text.parts), None)
+    whole = known or _whole(text, node)
     for line in whole.makes():
         text.line(line)
-    text.names[node] = name
-    start = 0
-    for node_of_part in parts:
-        part = text.parts.get(node_of_part) or Part(whole, axis, start)
-
-        def element(index: list[str], part: Node = node_of_part) -> str:
-            return text.element(part, index)
-
-        if not part.is_computed:
-            text.fill(name, node_of_part.shape, element, part.place)
-        start += node_of_part.shape[axis]
+    text.names[node] = whole.name
+    for part, place in places:
+        if part not in text.parts or not text.parts[part].is_computed:
+            text.fill(whole.name, part.shape, partial(text.element, part), place)
 
 
 _WRITERS = {  # by the name of what they write, whatever its arguments are

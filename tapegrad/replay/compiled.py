@@ -33,9 +33,10 @@ from tapegrad.transform.functions import scalar_ops
 from tapegrad.transform.recording import check
 from tapegrad.transform.rules.numpy_functions import (
     convolutions,
+    decompositions,
+    factors,
     finite_matrices,
     fourier,
-    triangles,
 )
 from tapegrad.transform.rules.numpy_functions.stacks import stacked_product, stacked_product_t
 
@@ -239,12 +240,14 @@ def compiled_text(text: str) -> Any:
                 scalar_ops=scalar_ops,
                 tg=sys.modules["tapegrad"],
                 determinant=finite_matrices.determinant,
-                inverse=finite_matrices.inverse,
-                logarithm_of_determinant=finite_matrices.logarithm_of_determinant,
-                solve_matrix=finite_matrices.solve_matrix,
-                solve_vector=finite_matrices.solve_vector,
-                lower_solution=triangles.lower_solution,
-                upper_solution=triangles.upper_solution,
+                eigh_of_floats=decompositions.eigh_of_floats,
+                factored_inverse=factors.factored_inverse,
+                factored_logarithm=factors.factored_logarithm,
+                factored_sign=factors.factored_sign,
+                factored_solution=factors.factored_solution,
+                lu_factors=factors.lu_factors,
+                stacked_cholesky=factors.stacked_cholesky,
+                triangle_solution=factors.triangle_solution,
                 full_convolution=convolutions.full_convolution,
                 valid_correlation=convolutions.valid_correlation,
                 fourier_of_pairs=fourier.fourier_of_pairs,

@@ -26,6 +26,7 @@ from tapegrad.replay.forms import (
     axes_of,
     form_of,
 )
+from tapegrad.replay.matrices import on_stacks
 
 _FEW_TERMS = 4  # of an element of a product, up to which loops over the elements add them up
 # calls that become several values in any precision; rounding depends on it
@@ -59,6 +60,10 @@ def lowered(recorded: list[Node]) -> tuple[list[Node], dict[Node, Node]]:
             node.args = _with_numbers(node)
         if node.name in _OF_ONE_DTYPE and node.dtype in FLOATS:
             nodes += _with_one_dtype(node)
+        if spelt := on_stacks(node):
+            nodes += spelt
+            same[node] = spelt[-1]
+            continue
         if node.name == "logsumexp" and _is_of_floats(node):
             nodes += _logsumexp(node)
         elif node.name == "finite_max" and _is_of_floats(node):

@@ -69,8 +69,11 @@ class CompiledStep:
         values.update(zip(self.results, found, strict=True))
 
     def shown(self) -> str:
-        """Return its text."""
-        return self.region.text if self._op_by_op is None else "# in Python: what is not compiled\n"
+        """Return its text, and what it calls in Python."""
+        if self._op_by_op is not None:
+            return "# in Python: what is not compiled\n"
+        called = ", ".join(map(public_name, self.region.in_python))
+        return f"# in Python: {called}\n{self.region.text}" if called else self.region.text
 
 
 class EagerStep:

@@ -29,6 +29,7 @@ _DIGITS = 5  # characters of a float, up to which it is written where it is used
 _SMALL = 16  # integers up to this are
 _MANY = 8  # more numbers among the constants are elements of one array
 Lines = dict[int, list[str]]
+Place = Callable[[list[str]], list[str]]
 
 
 @dataclass
@@ -64,21 +65,15 @@ class Part:
     ----------
     whole
         The array.
-    axis, start
-        The axis along which it is a part, and its first place there.
+    place
+        The index of an element in the array, by its index in the part.
     is_computed
         Whether its elements are there.
     """
 
     whole: Whole
-    axis: int
-    start: int
+    place: Place
     is_computed: bool = False
-
-    def place(self, index: list[str]) -> list[str]:
-        """Return the index of an element in the array."""
-        moved = f"{self.start} + {index[self.axis]}" if self.start else index[self.axis]
-        return [*index[: self.axis], moved, *index[self.axis + 1 :]]
 
 
 class Text:

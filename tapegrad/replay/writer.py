@@ -224,8 +224,7 @@ class Writer:
                 if node in own and forms[node] is Form.MAP:
                     if not self._reads_in_loop(user, node):
                         self.text.stored.add(node)
-            if user.name == "concatenate":
-                place_parts(self.text, user, own - needed)
+            place_parts(self.text, user, own - needed)
 
     def _joins(self, x: Node, node: Node) -> bool:
         """Whether a value may be computed by the loop that computes one that reads it."""

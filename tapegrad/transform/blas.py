@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -50,14 +51,17 @@ def _start(name: str) -> int:
     return address
 
 
-def _starting(name: str) -> ctypes.c_int64:
-    """Return where machine code finds a function: one that loads it until it is called."""
-    place = ctypes.c_int64(native.on_first_call(functools.partial(_start, name), 1))
+def starting(name: str, start: Callable[[], int]) -> ctypes.c_int64:
+    """Return where machine code finds a function: one that starts it until it is called."""
+    place = ctypes.c_int64(native.on_first_call(start, 1))
     llvm.add_symbol(_PREFIX + name, ctypes.addressof(place))
     return place
 
 
-_functions = {name: _starting(name) for name in ("add_products", "add_products_of_copies")}
+_functions = {
+    name: starting(name, functools.partial(_start, name))
+    for name in ("add_products", "add_products_of_copies")
+}
 
 
 def _adder(in_loops: bool = True, turned: str = ""):
@@ -80,7 +84,7 @@ def _adder(in_loops: bool = True, turned: str = ""):
             count, matrices = _ONE, []
             for name, kind, value in zip("oxy", signature.args, args, strict=True):
                 array = context.make_array(kind)(context, builder, value)
-                matrices += _matrix(builder, array, name in turned)
+                matrices += matrix_words(builder, array, name in turned)
                 if kind.ndim == 3:
                     (count, *_) = cgutils.unpack_tuple(builder, array.shape)
             words = [count, _WORD(int(in_loops)), *matrices]
@@ -98,8 +102,8 @@ def _adder(in_loops: bool = True, turned: str = ""):
     return add
 
 
-def _matrix(builder: Any, array: Any, is_turned: bool) -> list[Any]:
-    """Return the words of a request for an array."""
+def matrix_words(builder: Any, array: Any, is_turned: bool) -> list[Any]:
+    """Return the words of a request for an array: a matrix, a vector, or a stack of matrices."""
     shape, strides = (cgutils.unpack_tuple(builder, t) for t in (array.shape, array.strides))
     step = strides[0] if len(shape) == 3 else _WORD(0)
     extents, distances = shape[-2:], strides[-2:]

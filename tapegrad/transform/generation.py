@@ -78,7 +78,8 @@ def generate(
         condition = instance.condition(names)
     text = _text(program.functions)
     given = (*namespace({}), *program.statics)
-    fresh = {t for t, v in program.statics.items() if hasattr(v, "_tapegrad_transform")}
+    makers = "_tapegrad_transform", "tapegrad_rule"  # of new arrays
+    fresh = {t for t, v in program.statics.items() if any(hasattr(v, a) for a in makers)}
     pure = {t for t, v in program.statics.items() if _is_pure(v)}
     verify(
         text,

@@ -8,7 +8,6 @@ import pytest
 
 import tapegrad as tg
 from tapegrad.ops.table.op import TABLE
-from tapegrad.transform.rules.numpy_functions import finite_matrices, triangles
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "ops"))
 from cases import ALL, names_of
@@ -225,100 +224,6 @@ def test_derivatives_of_convolutions(n, m, imaginary):
     a, v = draw.normal(size=n), draw.normal(size=m)
     found = tg.value_and_grad(tg.jit(f), (0, 1))(a, v)
     assert_equal(found, tg.value_and_grad(f, (0, 1))(a, v), 1e-10, 1e-10)
-
-
-@pytest.mark.parametrize("size", range(1, 9))
-def test_systems_of_all_sizes(size):
-    """Small matrices are eliminated in loops, others by LAPACK."""
-    draw = np.random.default_rng(size)
-    for a in (draw.normal(size=(size, size)), np.eye(size)[::-1].copy()):
-        b = draw.normal(size=(size, 2))
-        for given in (a, np.asfortranarray(a)):
-            assert_equal(finite_matrices.inverse(given), np.linalg.inv(a), 1e-11, 1e-12)
-            assert_equal(finite_matrices.determinant(given), np.linalg.det(a), 1e-12, 1e-13)
-            found = finite_matrices.solve_matrix(given, b)
-            assert_equal(found, np.linalg.solve(a, b), 1e-11, 1e-12)
-            found = finite_matrices.solve_vector(given, b[:, 0])
-            assert_equal(found, np.linalg.solve(a, b[:, 0]), 1e-11, 1e-12)
-    singular = np.ones((size, size)) * (size > 1)
-    assert finite_matrices.determinant(singular) == 0.0
-    with pytest.raises(np.linalg.LinAlgError, match="singular"):
-        finite_matrices.inverse(singular)
-    with pytest.raises(np.linalg.LinAlgError, match="singular"):
-        finite_matrices.solve_vector(singular, np.ones(size))
-
-
-@pytest.mark.parametrize("columns", [1, 4])
-@pytest.mark.parametrize("size", [1, 2, 5, 63, 64, 65, 150])
-def test_triangles_of_all_sizes(size, columns):
-    """Blocks of rows are substituted in loops; the other triangle is not read."""
-    draw = np.random.default_rng(size)
-    a = draw.normal(size=(size, size)) / size + 2.0 * np.eye(size)
-    b = draw.normal(size=(size, columns))
-    for solve, triangle in (
-        (triangles.lower_solution, np.tril),
-        (triangles.upper_solution, np.triu),
-    ):
-        other = np.where(triangle(np.ones_like(a)) == 0.0, np.nan, a)
-        for given in (a, np.asfortranarray(a), other):
-            assert_equal(solve(given, b), np.linalg.solve(triangle(a), b), 1e-11, 1e-12)
-        singular = a.copy()
-        singular[-1, -1] = 0.0
-        with pytest.raises(np.linalg.LinAlgError, match="singular"):
-            solve(singular, b)
-        a[0, 0] = np.inf
-        assert np.isnan(solve(a, b)).all()
-        a[0, 0] = 2.0
-        expected = solve(a, b)
-        for value in (np.nan, np.inf):
-            b[-1, 0] = value
-            found = solve(a, b)
-            assert np.isnan(found[:, 0]).all()
-            assert_equal(found[:, 1:], expected[:, 1:], 1e-13, 1e-13)
-            b[-1, 0] = 1.0
-
-
-@pytest.mark.parametrize("lower", [True, False])
-@pytest.mark.parametrize("columns", [None, 1, 3])
-@pytest.mark.parametrize("stack", [(), (2,)])
-def test_triangular_systems_are_compiled(stack, columns, lower, monkeypatch):
-    interpret(monkeypatch)
-
-    def f(a, b):
-        return tg.sum(tg.cos(tg.solve_triangular(a, b, lower=lower)))
-
-    draw = np.random.default_rng(4)
-    a = draw.normal(size=(*stack, 4, 4)) + 3.0 * np.eye(4)
-    b = draw.normal(size=(*stack, 4) if columns is None else (*stack, 4, columns))
-    if columns is None and stack:
-        pytest.skip("vectors of a stack are matrices for NumPy")
-    jitted = tg.jit(f)
-    assert is_compiled(jitted.inspect(a, b))
-    assert_equal(jitted(a, b), f(a, b), 1e-11, 1e-12)
-
-
-@pytest.mark.compiled
-@pytest.mark.parametrize("lower", [True, False])
-@pytest.mark.parametrize("columns", [None, 3])
-def test_derivatives_of_triangular_systems(columns, lower):
-    def f(a, b):
-        return tg.sum(tg.cos(tg.solve_triangular(a, b, lower=lower)))
-
-    draw = np.random.default_rng(4)
-    a = draw.normal(size=(4, 4)) + 3.0 * np.eye(4)
-    b = draw.normal(size=4 if columns is None else (4, columns))
-    given = (a, b), (a, b, np.cos(a), np.sin(b))
-    for transform, values in zip((tg.value_and_grad, tg.jvp), given, strict=True):
-        found = transform(tg.jit(f), (0, 1))(*values)
-        assert_equal(found, transform(f, (0, 1))(*values), 1e-11, 1e-12)
-
-
-def test_triangles_with_a_unit_diagonal_run_in_python():
-    def f(a, b):
-        return tg.sum(tg.solve_triangular(a, b, lower=True, unit_diagonal=True) ** 2)
-
-    a, b = np.full((3, 3), 0.5), np.arange(3.0)
-    assert_equal(tg.grad(tg.jit(f), (0, 1))(a, b), tg.grad(f, (0, 1))(a, b), 1e-13, 1e-13)
 
 
 def test_axes_of_length_1_of_views_are_no_copies(monkeypatch):

@@ -6,13 +6,17 @@ Run with ``NUMBA_DISABLE_JIT=1``; prints what is wrong, and last how many deriva
 import functools
 
 import numpy as np
+import scipy.linalg
 
+from tapegrad.transform.lapack import TURNED, UNIT, UPPER
 from tapegrad.transform.rules import arrays  # noqa: F401
 from tapegrad.transform.rules.array_specs import SPECS
 from tapegrad.transform.rules.numpy_functions import (
     additions,
     convolutions,
+    factors,
     reductions,
+    stacks,
     statistics,
 )
 
@@ -27,8 +31,58 @@ WAVES = np.cos(np.arange(24.0)).reshape(3, 8)
 norm = np.linalg.norm
 
 
+SQUARES, SIDES = RNG.normal(size=(2, 3, 3)), RNG.normal(size=(2, 3, 2))
+
+
 def symmetric(x):
-    return 0.5 * (x + x.T)
+    return 0.5 * (x + np.swapaxes(x, -1, -2))
+
+
+class Lapack:
+    """What `tapegrad.transform.lapack` does, by SciPy."""
+
+    @staticmethod
+    def factor(kind, given):
+        found, a = given
+        for k in range(a.shape[0]):
+            lu, rows = scipy.linalg.lu_factor(a[k])
+            found[k] = [*lu.T, rows]
+
+    @staticmethod
+    def solve(kind, given):
+        found, factors, b = given
+        for k in range(b.shape[0]):
+            lu = factors[k, :-1].T, factors[k, -1].astype(int)
+            found[k] = scipy.linalg.lu_solve(lu, b[k], 1 if kind & TURNED else 0)
+
+    @staticmethod
+    def solve_triangle(kind, given):
+        found, a, b = given
+        for k in range(b.shape[0]):
+            options = {"trans": int(kind & TURNED != 0), "lower": kind & UPPER == 0}
+            found[k] = scipy.linalg.solve_triangular(
+                a[k], b[k], unit_diagonal=kind & UNIT != 0, **options
+            )
+
+    @staticmethod
+    def factor_definite(kind, given):
+        found, a = given
+        found[:] = np.linalg.cholesky(a)
+
+
+def factors_of(a):
+    found = np.empty((a.shape[0], a.shape[1] + 1, a.shape[1]))
+    Lapack.factor(0, (found, a))
+    return found
+
+
+def triangle_solved(a, b, kind):
+    found = np.empty(b.shape)
+    Lapack.solve_triangle(kind, (found, a, b))
+    return found
+
+
+FACTORED = {"a": SQUARES, "factors": factors_of(SQUARES)}
 
 
 # spec: what it is, and arguments by name for each comparison
@@ -91,13 +145,23 @@ TABLE = {
     "dot_12": (np.dot, [{"x": A[:3], "y": M}]),
     "dot_21": (np.dot, [{"x": M, "y": A[:4]}]),
     "dot_22": (np.dot, [{"x": Q, "y": M}]),
+    "stacked_product": (np.matmul, [{"x": SQUARES, "y": SIDES}]),
+    "stacked_product_t": (lambda x, y: x @ np.swapaxes(y, 1, 2), [{"x": SIDES, "y": D3[:, :2]}]),
+    "stacked_t_product": (lambda x, y: np.swapaxes(x, 1, 2) @ y, [{"x": SIDES, "y": SQUARES}]),
     "full_convolution": (np.convolve, [{"a": A, "v": B[:3]}, {"a": A[:2], "v": B}]),
     "valid_correlation": (lambda a, v: np.correlate(a, v, "valid"),
                           [{"a": A, "v": B[:2]}, {"a": A, "v": B[:5]}, {"a": A, "v": B}]),
     "solve_1": (np.linalg.solve, [{"a": Q, "b": A[:3]}]),
     "solve_2": (np.linalg.solve, [{"a": Q, "b": M}]),
-    "lower_solution": (lambda a, b: np.linalg.solve(np.tril(a), b), [{"a": Q, "b": M}]),
-    "upper_solution": (lambda a, b: np.linalg.solve(np.triu(a), b), [{"a": Q, "b": M}]),
+    "factored_solution": (lambda a, factors, b: np.linalg.solve(a, b), [{**FACTORED, "b": SIDES}]),
+    "factored_solution_t": (lambda a, factors, b: np.linalg.solve(np.swapaxes(a, 1, 2), b),
+                            [{**FACTORED, "b": SIDES}]),
+    "factored_inverse": (lambda a, factors: np.linalg.inv(a), [FACTORED]),
+    "factored_logarithm": (lambda a, factors: np.linalg.slogdet(a)[1], [FACTORED]),
+    "triangle_solution": (triangle_solved, [{"a": SQUARES, "b": SIDES, "kind": kind}
+                                            for kind in range(2 * UNIT)]),
+    "stacked_cholesky": (lambda a: np.linalg.cholesky(symmetric(a)),
+                         [{"a": SQUARES @ np.swapaxes(SQUARES, 1, 2)}]),
     "solve_vector": (np.linalg.solve, [{"a": Q, "b": A[:3]}]),
     "solve_matrix": (np.linalg.solve, [{"a": Q, "b": M}]),
     "inverse": (np.linalg.inv, [{"a": Q}]),
@@ -138,6 +202,8 @@ def compare(name, function, arguments):
     values = {**arguments, "z": result, "g": weights[0], "vectors": True, "columns": ((0, 99),)}
     values |= {f"z_{k}": z for k, z in enumerate(results)}
     values |= {f"g_{k}": g for k, g in enumerate(weights)}
+    if spec.shared is not None:
+        values["w"] = call(spec.shared, values)
     count = 0
     for argument, vjp in spec.vjp.items():
         if vjp is None or argument not in arguments:
@@ -170,6 +236,11 @@ if __name__ == "__main__":
     statistics.product = lambda cotangent, partial: cotangent * partial if cotangent else 0.0
     additions.index = convolutions.index = reductions.index = lambda number: number
     reductions.flat_view = lambda array: array.reshape(-1, order="A")  # a view
+    factors.lapack = Lapack
+    stacks.zeros = np.zeros
+    stacks.add_product = lambda out, x, y: np.add(out, x @ y, out=out)
+    stacks.add_product_nt = lambda out, x, y: np.add(out, x @ np.swapaxes(y, 1, 2), out=out)
+    stacks.add_product_tn = lambda out, x, y: np.add(out, np.swapaxes(x, 1, 2) @ y, out=out)
     total = 0
     for name, (function, cases) in TABLE.items():
         for arguments in cases:

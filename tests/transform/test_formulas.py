@@ -13,7 +13,7 @@ FORMULAS = pathlib.Path(__file__).parent / "formulas.py"
 # compared with numba, in tests of their own
 ELSEWHERE = {
     "flatten", "item", "broadcast", "full", "full_like", "diag", "complex_det", "complex_vdot",
-    "stacked_product", "stacked_product_t", "fourier_of_pairs", "fourier_adjoint_of_pairs",
+    "fourier_of_pairs", "fourier_adjoint_of_pairs",
     "half_fourier_to_pairs", "real_fourier_of_pairs",
 }  # fmt: skip
 

@@ -12,13 +12,14 @@ So it is seen that iterations of the inner loop use neighbouring elements::
 from __future__ import annotations
 
 import ast
+from collections.abc import Hashable
 
 from numba.core import types
 
 from tapegrad.transform.frontend.liveness import assigned, times_assigned, used
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.optimize.function import Function
-from tapegrad.transform.syntax import binding, blocks_of
+from tapegrad.transform.syntax import binding, blocks_of, key_of, nodes_in
 
 
 def move_out_invariants(function: Function) -> bool:
@@ -35,9 +36,34 @@ def _move_out(body: list[ast.stmt], live_after: dict[int, set[str]], facts: Fact
             found = _invariants(node, live_after[id(node)], facts)
             node.body = [part for part in node.body if part not in found] or [ast.Pass()]
             place = body.index(node)
-            body[place:place] = found
+            body[place:place] = _once(found, node)
             is_changed |= bool(found)
     return is_changed
+
+
+def _once(found: list[ast.stmt], loop: ast.For) -> list[ast.stmt]:
+    """Return assignments before a loop without equal ones; the loop uses the names of the first.
+
+    So two indices of the loop are seen to be equal.
+    """
+    names: dict[str, str] = {}
+    kept: dict[Hashable, ast.stmt] = {}
+    for node in found:
+        bound = binding(node)
+        assert bound is not None
+        target, value = bound
+        _rename(value, names)
+        first = binding(kept.setdefault(key_of(value), node))
+        assert first is not None
+        if first[0] != target:
+            names[target] = first[0]
+    _rename(loop, names)
+    return [*kept.values()]
+
+
+def _rename(tree: ast.AST, names: dict[str, str]) -> None:
+    for node in nodes_in(tree, ast.Name):
+        node.id = names.get(node.id, node.id)
 
 
 def _invariants(loop: ast.For, needed: set[str], facts: Facts) -> list[ast.stmt]:

@@ -38,7 +38,8 @@ class Spec:
 
     The derivative with respect to arguments in `steps` is zero. If it `chooses`, it may leave
     elements of its arguments unused. If it is `holomorphic`, its derivatives are valid for complex
-    arguments. It is linear in each of the `linear` ones.
+    arguments. It is linear in each of the `linear` ones. What several vjps need is computed once by
+    `shared`, and is ``w`` in them.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Spec:
     chooses: bool = False
     holomorphic: bool = False
     linear: tuple[str, ...] = ()
+    shared: Any = None
     vjp: dict[str, Any] = field(default_factory=dict)
     jvp: dict[str, Any] = field(default_factory=dict)
 
@@ -90,6 +92,7 @@ def declare(
     spec = SPECS[name] = Spec(name, arguments, cheap, steps, chooses, holomorphic, linear)
     if like:
         spec.vjp, spec.jvp = SPECS[like].vjp, SPECS[like].jvp
+        spec.shared = SPECS[like].shared
     for argument in linear:
         _tangent(name, argument, value or f"np.{name}({', '.join(arguments)})")
     if calls:
@@ -132,6 +135,17 @@ def derivative(function: Callable[..., Any], compiler: Callable[..., Any] = jit)
     bar = f"{argument}_bar"
     changed = parameters.index(bar) if bar in parameters else None
     EFFECTS[function.__name__] = Effect(adds_to=changed, shows=mode == "jvp")
+    return compiled
+
+
+def shared(function: Callable[..., Any]) -> Any:
+    """Compile what vjps share, and enter it into the spec that its name refers to (a decorator).
+
+    It reads what they read, but for the cotangents of the arguments.
+    """
+    name = function.__name__.removesuffix("_shared")
+    compiled = SPECS[name].shared = jit(function)
+    EFFECTS[function.__name__] = Effect()
     return compiled
 
 
@@ -179,7 +193,10 @@ def ruled(function: Any, vjp: Any, jvp: Any) -> None:
 
 
 def named_function(function: Any) -> Any:
-    """Let calls of a compiled function of this package have the rule of its name (a decorator)."""
+    """Let calls of a compiled function of this package have the rule of its name (a decorator).
+
+    What it returns are new arrays, or numbers.
+    """
     function.tapegrad_rule = function.__name__
     _PARTIALS[function.__name__] = function
     return function

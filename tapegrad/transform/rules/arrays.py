@@ -8,6 +8,7 @@ from tapegrad.transform.rules.numpy_functions import (
     convolutions,
     decompositions,
     elementwise,
+    factors,
     finite_matrices,
     fourier,
     linear_algebra,
@@ -18,16 +19,15 @@ from tapegrad.transform.rules.numpy_functions import (
     sorting,
     stacks,
     statistics,
-    triangles,
     views,
 )
 from tapegrad.transform.rules.scalars import nonzero_elements as nonzero_elements
 from tapegrad.transform.rules.scalars import product_of_elements as product_of_elements
 
 _MODULES = (
-    additions, complex_functions, convolutions, decompositions, elementwise, finite_matrices,
-    fourier, linear_algebra, makers, positions, reductions, sequences, sorting, stacks, statistics,
-    triangles, views,
+    additions, complex_functions, convolutions, decompositions, elementwise, factors,
+    finite_matrices, fourier, linear_algebra, makers, positions, reductions, sequences, sorting,
+    stacks, statistics, views,
 )  # fmt: skip
 
 for _module in _MODULES:

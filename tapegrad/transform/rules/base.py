@@ -294,27 +294,25 @@ class Elementary(Rule):
             factor = self.in_terms_of_computed(factor)
             if self.is_complex and self.may_be_complex(factor):
                 factor = conjugate(factor, self.whole)
-            guarded = self.is_guarded(gen, let.target, position, factor)
+            # what was not selected receives nothing, not even nan
+            selects = self.op.chooses and not isinstance(factor, ast.Constant)
+            guarded = not selects and self.is_guarded(gen, let.target, position, factor)
             if self.may_vanish(gen, operand, factor):
                 factor = call_of(self.nonzero_name(factor), factor)
+            g = gen.shadow(let.target) if self.whole else name(gen.bar(let.target))
+            product: ast.expr | None = None
+            if selects:
+                product = call_of(self.product_name(), factor, g)
+            elif guarded:
+                product = call_of(self.product_name(), g, factor)
             if not self.whole:
-                g = name(gen.bar(let.target))
-                if guarded:
-                    product: ast.expr = call_of(self.product_name(), g, factor)
-                    gen.add(operand, product, _ONE, factor)
-                elif self.op.chooses and isinstance(factor, ast.IfExp):
-                    # what was not selected receives nothing, not even nan
-                    gen.add(operand, call_of(self.product_name(), factor, g), _ONE, factor)
-                else:
+                if product is None:
                     gen.add(operand, g, factor)
+                else:
+                    gen.add(operand, product, _ONE, factor)
                 continue
-            shadow = gen.shadow(let.target)
-            product = _product(shadow, factor)
-            if guarded:
-                product = call_of(self.product_name(), shadow, factor)
-            if self.op.chooses and not isinstance(factor, ast.Constant):
-                # elements that were not selected receive nothing, not even nan
-                product = call_of(self.product_name(), factor, shadow)
+            if product is None:
+                product = _product(g, factor)
             if isinstance(self.types[operand], types.Array):
                 gen.add_array(operand, product, self.types[let.target].ndim)
             else:

@@ -16,6 +16,13 @@ from tapegrad.transform.rules.base import Rule, conjugate, real_names
 from tapegrad.transform.rules.generators import ForwardCode, Generator, Lowerer, ReverseCode
 
 
+def parameters_of(function: Any) -> tuple[str, ...]:
+    """Return the names of the parameters of a compiled function."""
+    code = function.py_func.__code__
+    found: tuple[str, ...] = code.co_varnames[: code.co_argcount]
+    return found
+
+
 class Whole(Rule):
     """A function of whole arrays, with derivatives written in `tapegrad.transform.rules.arrays`."""
 
@@ -39,8 +46,7 @@ class Whole(Rule):
     ) -> ast.expr:
         values = {**self.operands, "z": name(let.target)}
         values = {key: self.value(atom, is_pull) for key, atom in values.items()} | special
-        code = function.py_func.__code__
-        reads = code.co_varnames[: code.co_argcount]
+        reads = parameters_of(function)
         return call_of(f"arrays.{function.py_func.__name__}", *(values[n] for n in reads))
 
     def value(self, atom: ast.expr, is_pull: bool) -> ast.expr:
@@ -71,17 +77,24 @@ class Whole(Rule):
 
     def write_vjp(self, gen: ReverseCode, let: Let) -> None:
         g = gen.shadow(let.target) if self.fresh else name(gen.bar(let.target))
-        for argument, operand, function in self.derivatives(gen, let, self.spec.vjp):
+        given = {"g": g}
+        vjps = [*self.derivatives(gen, let, self.spec.vjp)]
+        if any("w" in parameters_of(function) for _, _, function in vjps):
+            given["w"] = name(gen.returned(let))
+            call = self._call(self.spec.shared, given, let, True)
+            gen.read(call)
+            gen.builder.assign(given["w"], call)
+        for argument, operand, function in vjps:
             whole = isinstance(self.types[operand], types.Array)
-            if not whole and f"{argument}_bar" in function.py_func.__code__.co_varnames:
+            if not whole and f"{argument}_bar" in parameters_of(function):
                 self.refuse_unknown(gen, let, argument)  # it is known for arrays only
             bar = {f"{argument}_bar": gen.shadow(operand)} if whole else {}
-            call = self._call(function, {"g": g, **bar}, let, True)
+            call = self._call(function, {**given, **bar}, let, True)
             if whole:
                 gen.line(call)
                 if self.may_vanish(gen, argument, operand):
-                    given = call_of("arrays.is_used", g) if self.fresh else g
-                    gen.line(call_of("arrays.mark_zeros", gen.shadow(operand), given))
+                    is_used = call_of("arrays.is_used", g) if self.fresh else g
+                    gen.line(call_of("arrays.mark_zeros", gen.shadow(operand), is_used))
             else:
                 gen.add(operand, call, ast.Constant(1.0), call)
 

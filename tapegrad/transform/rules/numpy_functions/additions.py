@@ -157,25 +157,45 @@ def mark_at_once(bar):
 
 
 @jit
+def mark_matrix(bar):
+    """Mark the cotangents of 0 of a matrix."""
+    for i in range(bar.shape[0]):
+        for j in range(bar.shape[1]):
+            if bar[i, j] == 0.0:
+                bar[i, j] += INFINITESIMAL
+
+
+@jit
 def mark_zeros(bar, given):
     """Mark cotangents of 0, as `runtime.nonzero` does, of an array that is used as a whole.
 
     It is used if `given` is not 0, a cotangent of the result or whether any of them is not 0.
     """
-    # loops over one or two indices, not over `np.ndindex` or `bar.flat`: they are differentiated
-    # as well; numba drops branches by the rank of a variable that is not assigned, also in place
+    # loops over indices, not over `np.ndindex` or `bar.flat`: they are differentiated as well;
+    # numba drops branches by the rank of a variable that is not assigned, also in place
     if given != 0:
         if bar.ndim == 1:
             for i in range(bar.size):
                 if bar[i] == 0.0:
                     bar[i] += INFINITESIMAL
         elif bar.ndim == 2:
-            for i in range(bar.shape[0]):
-                for j in range(bar.shape[1]):
-                    if bar[i, j] == 0.0:
-                        bar[i, j] += INFINITESIMAL
+            mark_matrix(bar)
+        elif bar.ndim == 3:
+            for k in range(bar.shape[0]):
+                mark_matrix(bar[k])
         else:
             mark_at_once(bar)
+
+
+@jit
+def is_matrix_used(g):
+    """Whether any cotangent of a matrix is not 0."""
+    found = False
+    for i in range(g.shape[0]):
+        for j in range(g.shape[1]):
+            if g[i, j] != 0.0:
+                found = True
+    return found
 
 
 @jit
@@ -187,10 +207,10 @@ def is_used(g):
             if g[i] != 0.0:
                 found = True
     elif g.ndim == 2:
-        for i in range(g.shape[0]):
-            for j in range(g.shape[1]):
-                if g[i, j] != 0.0:
-                    found = True
+        found = is_matrix_used(g)
+    elif g.ndim == 3:
+        for k in range(g.shape[0]):
+            found = found or is_matrix_used(g[k])
     else:
         found = np.count_nonzero(g) > 0
     return found

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tapegrad.transform import lapack
 from tapegrad.transform.builder import add_let
 from tapegrad.transform.cache.machine_code import jit
 from tapegrad.transform.ir import Let, name, names_in
@@ -25,6 +26,7 @@ from tapegrad.transform.rules.array_specs import (
     Request,
     declare,
     derivative,
+    named_function,
     understands,
 )
 from tapegrad.transform.rules.generators import ForwardCode, Generator, ReverseCode
@@ -37,7 +39,7 @@ from tapegrad.transform.rules.numpy_functions.linear_algebra import (
 )
 from tapegrad.transform.rules.numpy_functions.parts_read import PartsRead
 from tapegrad.transform.rules.scalars import product_of_elements
-from tapegrad.transform.rules.whole import Whole
+from tapegrad.transform.rules.whole import Whole, parameters_of
 
 declare("svd", "a", "full_matrices", calls=False)
 declare("qr", "a", calls=False)
@@ -50,9 +52,9 @@ declare("lstsq_2", "a", "b", calls=False)
 class Several(Whole):
     """A function with several results.
 
-    Its derivatives read the arguments, ``g_0``, ``g_1``, ... (cotangents of the results) and, in
-    forward mode, the results ``z_0``, ``z_1``, ...; the vjps recompute the results, which may have
-    been overwritten. `without` holds the positions of results without derivative.
+    Its derivatives read the arguments, the results ``z_0``, ``z_1``, ... and, in reverse mode,
+    their cotangents ``g_0``, ``g_1``, ... `without` holds the positions of results without
+    derivative.
     """
 
     cheap = False
@@ -60,12 +62,16 @@ class Several(Whole):
     without: tuple[int, ...] = ()
 
     def contents(self, let: Let) -> list[str]:
-        return names_in(let.expr)
+        assert let.leaves is not None
+        read = {n for function in self.spec.vjp.values() for n in parameters_of(function)}
+        results = [leaf for k, leaf in enumerate(let.leaves) if f"z_{k}" in read]
+        return [*names_in(let.expr), *results]
 
-    def _derivative(self, function: Any, special: dict[str, ast.expr]) -> ast.expr:
-        code = function.py_func.__code__
-        values = {**{k: self.read(v) for k, v in self.operands.items()}, **special}
-        reads = [values[n] for n in code.co_varnames[: code.co_argcount]]
+    def _derivative(self, function: Any, let: Let, special: dict[str, ast.expr]) -> ast.expr:
+        assert let.leaves is not None
+        values = {k: self.read(v) for k, v in self.operands.items()} | special
+        values |= {f"z_{k}": self.read(name(leaf)) for k, leaf in enumerate(let.leaves)}
+        reads = [values[n] for n in parameters_of(function)]
         return call_of(f"arrays.{function.py_func.__name__}", *reads)
 
     def _check(self, gen: Generator, let: Let) -> list[str]:
@@ -94,10 +100,9 @@ class Several(Whole):
                 cotangents[f"g_{position}"] = name(gen.bar(leaf)) if is_known else _ZERO
         for argument, atom in self.operands.items():
             if isinstance(atom, ast.Name) and atom.id in self._inputs and gen.is_active(atom.id):
-                for operand in self.operands.values():
-                    gen.read(self.read(operand))
                 bar = {f"{argument}_bar": gen.shadow(atom.id)}
-                gen.builder.do(self._derivative(self.spec.vjp[argument], {**cotangents, **bar}))
+                special = {**cotangents, **bar}
+                gen.line(self._derivative(self.spec.vjp[argument], let, special))
                 if self.may_vanish(gen, argument, atom.id):
                     marked = call_of("arrays.mark_zeros", gen.shadow(atom.id), ast.Constant(1.0))
                     gen.builder.do(marked)
@@ -106,8 +111,7 @@ class Several(Whole):
         """Write the call, and the tangents of its results."""
         add_let(gen.builder, let)
         leaves = self._check(gen, let)
-        results: dict[str, ast.expr] = {f"z_{k}": name(leaf) for k, leaf in enumerate(leaves)}
-        results["vectors"] = self._uses_vectors(gen, leaves)
+        vectors = {"vectors": self._uses_vectors(gen, leaves)}
         live = [k for k, leaf in enumerate(leaves) if gen.is_active(leaf)]
         if not live:
             return
@@ -115,10 +119,9 @@ class Several(Whole):
         for argument, atom in self.operands.items():
             if isinstance(atom, ast.Name) and atom.id in self._inputs and gen.is_active(atom.id):
                 tangents = name(gen.returned(let))
-                dot = {f"{argument}_dot": name(gen.dot(atom.id))}
-                gen.builder.assign(
-                    tangents, self._derivative(self.spec.jvp[argument], {**results, **dot})
-                )
+                special = {**vectors, f"{argument}_dot": name(gen.dot(atom.id))}
+                call = self._derivative(self.spec.jvp[argument], let, special)
+                gen.builder.assign(tangents, call)
                 found.append(tangents)
         for k in live:
             terms: list[ast.expr] = [item(tangents, k) for tangents in found]
@@ -263,10 +266,12 @@ def mark_eigenspaces(middle, w, g, columns):
 
 
 @derivative
-def svd_vjp_a(a, a_bar, full_matrices, columns, g_0, g_1, g_2):
+def svd_vjp_a(a, a_bar, full_matrices, columns, z_0, z_1, z_2, g_0, g_1, g_2):
     check_square(a, full_matrices, holds_any(g_0) or holds_any(g_2))
-    u, s, vt = np.linalg.svd(a, False)
+    s = z_1
     size = s.size
+    u = z_0[:, :size].copy()
+    vt = z_2[:size].copy()
     gu = g_0[:, :size].copy()
     gv = np.ascontiguousarray(g_2[:size].T)
     gaps = inverse_gaps(s, all_sums(s))
@@ -321,7 +326,17 @@ def svd_jvp_a(a, a_dot, full_matrices, vectors, z_0, z_1, z_2):
 # -- eigenvalues -----------------------------------------------------------------------------------
 
 
-@understands("eigh")
+@named_function
+@jit
+def eigh_of_floats(a):
+    """Return the eigenvalues and eigenvectors of a symmetric matrix (its lower triangle)."""
+    n = a.shape[0]
+    values, vectors = np.empty((n, 1)), np.empty((n, n))
+    lapack.find_eigenvalues(0, (vectors, values, a))
+    return values[:, 0], vectors
+
+
+@understands("eigh", "eigh_of_floats")
 def _(call: Request, a: Any) -> Any:
     return _several(call, "eigh", a=a)
 
@@ -332,8 +347,8 @@ def _(call: Request, a: Any) -> Any:
 
 
 @derivative
-def eigh_vjp_a(a, a_bar, columns, g_0, g_1):
-    w, v = np.linalg.eigh(a)
+def eigh_vjp_a(a_bar, columns, z_0, z_1, g_0, g_1):
+    w, v = z_0, np.ascontiguousarray(z_1)
     middle = product_of_elements(product_of(v.T, g_1), inverse_gaps(w, all_ones(w)))
     for i in range(w.size):
         middle[i, i] += g_0[i]
@@ -371,9 +386,9 @@ def check_high(a):
 
 
 @derivative
-def qr_vjp_a(a, a_bar, g_0, g_1):
+def qr_vjp_a(a, a_bar, z_0, z_1, g_0, g_1):
     check_high(a)
-    q, r = np.linalg.qr(a)
+    q, r = z_0, z_1
     m = product_of(r, g_1.T) - product_of(g_0.T, q)
     symmetric = np.empty_like(m)
     for i in range(m.shape[0]):
@@ -403,7 +418,7 @@ def qr_jvp_a(a, a_dot, z_0, z_1):
 # -- others ----------------------------------------------------------------------------------------
 
 
-@understands("slogdet", "logarithm_of_determinant")
+@understands("slogdet")
 def _(call: Request, a: Any) -> Any:
     return _several(call, "slogdet", a=a)
 

@@ -108,31 +108,6 @@ def determinant(a):
 
 @named_function
 @jit
-def logarithm_of_determinant(a):
-    """Return the sign of the determinant of a matrix, and the logarithm of its absolute value."""
-    if not is_finite(a):
-        return np.nan, np.nan
-    if a.shape[0] != a.shape[1] or a.shape[0] > _SMALL:
-        return np.linalg.slogdet(a)
-    left, sign, total = a.copy(), 1.0, 0.0
-    for k in range(a.shape[0]):
-        if pivoted(left, k) != k:
-            sign = -sign
-        pivot = left[k, k]
-        if pivot == 0.0:
-            return 0.0, -np.inf
-        if pivot < 0.0:
-            sign = -sign
-        total += np.log(abs(pivot))
-        for i in range(k + 1, a.shape[0]):
-            factor = left[i, k] / pivot
-            for j in range(k + 1, a.shape[0]):
-                left[i, j] -= factor * left[k, j]
-    return sign, total
-
-
-@named_function
-@jit
 def solve_vector(a, b):
     """Return the solution of a system of linear equations."""
     if not is_finite(a) or not is_finite(b):

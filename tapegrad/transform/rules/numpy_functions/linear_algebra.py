@@ -19,6 +19,7 @@ from tapegrad.transform.rules.array_specs import (
     derivative,
     partial,
     ruled,
+    shared,
     short_derivative,
     understands,
 )
@@ -256,11 +257,6 @@ for _rank in ("1", "2"):
 declare("inv", "a", holomorphic=True)
 declare("det", "a", calls=False)
 declare("cholesky", "a", chooses=True)
-# the same functions, but for numbers that are not finite (`finite_matrices`)
-declare("solve_vector", "a", "b", like="solve_1", holomorphic=True)
-declare("solve_matrix", "a", "b", like="solve_2", holomorphic=True)
-declare("inverse", "a", like="inv", holomorphic=True)
-declare("determinant", "a", like="det")
 declare("pinv", "a")
 declare("eigvalsh", "a", chooses=True)
 
@@ -275,14 +271,19 @@ def _(call: Request, a: Any, b: Any) -> Any:
     return call.whole(f"solve_{call.ndim(b)}", a=a, b=b)
 
 
-@derivative
-def solve_1_vjp_a(a, a_bar, z, g):
-    add_outer(a_bar, -solve_vector(np.ascontiguousarray(a.T), g), z)
+@shared
+def solve_1_shared(a, g):
+    return solve_vector(np.ascontiguousarray(a.T), g)
 
 
 @derivative
-def solve_1_vjp_b(a, b_bar, g):
-    b_bar += solve_vector(np.ascontiguousarray(a.T), g)
+def solve_1_vjp_a(a_bar, z, w):
+    add_outer(a_bar, -w, z)
+
+
+@derivative
+def solve_1_vjp_b(b_bar, w):
+    b_bar += w
 
 
 @derivative
@@ -290,15 +291,19 @@ def solve_1_jvp_a(a, a_dot, z):
     return -solve_vector(a, product_of(a_dot, z))
 
 
-@derivative
-def solve_2_vjp_a(a, a_bar, z, g):
-    w = solve_matrix(np.ascontiguousarray(a.T), g)
-    a_bar -= np.dot(w, np.ascontiguousarray(z.T))
+@shared
+def solve_2_shared(a, g):
+    return solve_matrix(np.ascontiguousarray(a.T), g)
 
 
 @derivative
-def solve_2_vjp_b(a, b_bar, g):
-    b_bar += solve_matrix(np.ascontiguousarray(a.T), g)
+def solve_2_vjp_a(a_bar, z, w):
+    a_bar -= np.dot(np.ascontiguousarray(w), np.ascontiguousarray(z.T))
+
+
+@derivative
+def solve_2_vjp_b(b_bar, w):
+    b_bar += w
 
 
 @derivative
@@ -497,3 +502,10 @@ def cholesky_jvp_a(a_dot, z):
     c_inverse = inverse(c)
     inner = np.dot(np.dot(c_inverse, symmetric_part(a_dot)), np.ascontiguousarray(c_inverse.T))
     return np.dot(c, lower_half(inner))
+
+
+# the same functions, but for numbers that are not finite (`finite_matrices`)
+declare("solve_vector", "a", "b", like="solve_1", holomorphic=True)
+declare("solve_matrix", "a", "b", like="solve_2", holomorphic=True)
+declare("inverse", "a", like="inv", holomorphic=True)
+declare("determinant", "a", like="det")

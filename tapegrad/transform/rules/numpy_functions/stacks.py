@@ -3,7 +3,7 @@
 # mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
-from tapegrad.transform.blas import add_product, add_product_nt
+from tapegrad.transform.blas import add_product, add_product_nt, add_product_tn
 from tapegrad.transform.cache.machine_code import jit
 from tapegrad.transform.rules.array_specs import declare, derivative, named_function
 from tapegrad.transform.rules.numpy_functions.linear_algebra import add_product_22
@@ -11,6 +11,7 @@ from tapegrad.transform.tape_memory.large_arrays import zeros
 
 declare("stacked_product", "x", "y", linear=("x", "y"), value="stacked_product(x, y)")
 declare("stacked_product_t", "x", "y", linear=("x", "y"), value="stacked_product_t(x, y)")
+declare("stacked_t_product", "x", "y", linear=("x", "y"), value="stacked_t_product(x, y)")
 
 
 @named_function
@@ -53,3 +54,24 @@ def stacked_product_t_vjp_x(x_bar, y, g):
 def stacked_product_t_vjp_y(x, y_bar, g):
     for k in range(g.shape[0]):
         add_product_22(y_bar[k], g[k].T, x[k])
+
+
+@named_function
+@jit
+def stacked_t_product(x, y):
+    """Return the products of the transposes of the matrices of a stack with those of another."""
+    out = zeros((x.shape[0], x.shape[2], y.shape[2]))
+    add_product_tn(out, x, y)
+    return out
+
+
+@derivative
+def stacked_t_product_vjp_x(x_bar, y, g):
+    for k in range(g.shape[0]):
+        add_product_22(x_bar[k], y[k], g[k].T)
+
+
+@derivative
+def stacked_t_product_vjp_y(x, y_bar, g):
+    for k in range(g.shape[0]):
+        add_product_22(y_bar[k], x[k], g[k])

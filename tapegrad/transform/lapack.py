@@ -1,0 +1,130 @@
+"""Decompositions and systems of equations of floats by LAPACK, of matrices and of stacks of them.
+
+numba would compile its ``np.linalg.solve`` for each layout, which takes two seconds, and a stack
+would be a loop of calls that allocate. Here one function each does it for all programs
+(`tapegrad.transform.lapack_code`). It sees a request: addresses, extents, and distances in memory.
+Machine code, also that on disk, finds these functions by symbols, and they the functions of SciPy's
+LAPACK in a table. Matrices of few rows are decomposed in loops, in a fraction of the time of a call
+of LAPACK; without SciPy, all of them are.
+"""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib
+
+import llvmlite.binding as llvm
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from tapegrad.kernels import native
+from tapegrad.kernels.sources import sources
+from tapegrad.transform import blas
+from tapegrad.transform.blas import matrix_words
+
+# A request: how many matrices there are, what is asked for, and up to three matrices of a stack,
+# each of which is the words that `blas.matrix_words` describes.
+COUNT, KIND, OUT, X, Y = 0, 1, 2, 8, 14
+
+# what is asked for: any of these
+TURNED = 1  # the transpose of the matrix
+UPPER = 2  # the upper triangle, not the lower one
+UNIT = 4  # a triangle whose diagonal is 1
+
+NOT_CALLED, DONE, SINGULAR, NOT_DEFINITE, NOT_CONVERGED, WITHOUT_SCIPY = range(6)
+_ERRORS = {
+    NOT_CALLED: (RuntimeError, "a matrix was not decomposed, for the reason that was printed"),
+    SINGULAR: (np.linalg.LinAlgError, "Matrix is singular to machine precision."),
+    NOT_DEFINITE: (np.linalg.LinAlgError, "Matrix is not positive definite."),
+    NOT_CONVERGED: (np.linalg.LinAlgError, "Eigenvalues did not converge"),
+    WITHOUT_SCIPY: (ImportError, "eigh in compiled code needs SciPy: pip install scipy"),
+}
+
+_WORD = ir.IntType(64)
+
+# the functions of SciPy's LAPACK and BLAS
+NAMES = ("dgetrf", "dgetrs", "dpotrf", "dsyevd", "dtrsm")
+SYMBOL = "tapegrad_lapack"
+table = (ctypes.c_int64 * len(NAMES))()
+llvm.add_symbol(SYMBOL, ctypes.addressof(table))
+
+
+def _find() -> None:
+    """Fill the table; what SciPy does not have stays 0."""
+    try:
+        from numba.extending import get_cython_function_address
+    except ImportError:  # pragma: no cover
+        return
+    for k, name in enumerate(NAMES):
+        for module in ("scipy.linalg.cython_lapack", "scipy.linalg.cython_blas"):
+            try:
+                importlib.import_module(module)
+                table[k] = get_cython_function_address(module, name)
+            except (ImportError, ValueError):  # without SciPy, or in the other module
+                continue
+
+
+_find()
+
+
+@functools.cache
+def _sources() -> bytes:
+    places = "transform/lapack.py", "transform/lapack_code.py", "kernels/intrinsics.py"
+    return b"".join(sources(*places))
+
+
+def _start(name: str) -> int:
+    """Compile or load a function; return its address."""
+    address = native.compiled("tapegrad.transform.lapack_code", name, "int64", 1, _sources())
+    _functions[name].value = address
+    return address
+
+
+_functions = {
+    name: blas.starting(name, functools.partial(_start, name))
+    for name in ("factor", "solve", "factor_definite", "solve_triangle", "find_eigenvalues")
+}
+
+
+def _call(name: str):
+    """Return an intrinsic that calls a function with matrices, or with stacks of as many.
+
+    Its first argument says what is asked for. The first of the matrices is written. It raises the
+    error that the function has found.
+    """
+
+    @intrinsic
+    def call(typingctx, kind, arrays):
+        def codegen(context, builder, signature, args):
+            count, words = _WORD(1), []
+            values = cgutils.unpack_tuple(builder, args[1], len(signature.args[1]))
+            for type_, value in zip(signature.args[1], values, strict=True):
+                array = context.make_array(type_)(context, builder, value)
+                words += matrix_words(builder, array, False)
+                if type_.ndim == 3:
+                    (count, *_) = cgutils.unpack_tuple(builder, array.shape)
+            words = [count, args[0], *words]
+            request = cgutils.alloca_once(builder, ir.ArrayType(_WORD, len(words)))
+            for place, word in enumerate(words):
+                builder.store(word, cgutils.gep_inbounds(builder, request, 0, place))
+            found = blas.call(builder, name, builder.ptrtoint(request, _WORD))
+            for code, (error, text) in _ERRORS.items():
+                with builder.if_then(builder.icmp_unsigned("==", found, _WORD(code)), likely=False):
+                    context.call_conv.return_user_exc(builder, error, (text,))
+            return context.get_dummy_value()
+
+        return types.none(types.int64, arrays), codegen
+
+    return call
+
+
+factor = _call("factor")  # (factors, a)
+solve = _call("solve")  # (out, factors, b)
+factor_definite = _call("factor_definite")  # (out, a)
+find_eigenvalues = _call("find_eigenvalues")  # (vectors, values as a column, a)
+solve_triangle = _call("solve_triangle")  # (out, a, b)

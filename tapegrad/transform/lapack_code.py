@@ -1,0 +1,518 @@
+"""The functions that decompose matrices of floats (`tapegrad.transform.lapack`), as compiled code.
+
+LAPACK takes matrices column by column; what it changes are copies anyway. The factors of a matrix
+of n rows have n * n + n places: the columns of the lower triangle, whose diagonal is 1, and of the
+upper one, then the rows with which each row was exchanged. They are nan if the matrix is not
+finite.
+
+Sources of the loops: G. H. Golub, C. F. Van Loan, "Matrix Computations", algorithms 3.1.1, 3.1.2,
+3.4.1 and 4.2.1.
+"""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+from __future__ import annotations
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from tapegrad.kernels.intrinsics import (
+    c_function,
+    f8_pointer,
+    i4_pointer,
+    i8_pointer,
+    load,
+    store,
+)
+from tapegrad.kernels.llvm.pipeline import Pipeline
+from tapegrad.kernels.native import NO_WRAPPERS
+from tapegrad.transform.lapack import (
+    COUNT,
+    DONE,
+    KIND,
+    NAMES,
+    NOT_CONVERGED,
+    NOT_DEFINITE,
+    OUT,
+    SINGULAR,
+    SYMBOL,
+    TURNED,
+    UNIT,
+    UPPER,
+    WITHOUT_SCIPY,
+    X,
+    Y,
+)
+
+jit = njit(**NO_WRAPPERS, error_model="numpy", forceinline=False, pipeline_class=Pipeline)
+inlined = njit(**NO_WRAPPERS, error_model="numpy", forceinline=True, pipeline_class=Pipeline)
+
+_SIZE = 8  # bytes of a float
+_FEW = 10  # rows up to which loops take less time than LAPACK
+
+_CHAR, _INT, _WORD = ir.IntType(8), ir.IntType(32), ir.IntType(64)
+
+_malloc = c_function("malloc", "address", "size")
+_free = c_function("free", "nothing", "address")
+
+
+def _function_of_scipy(name: str, pattern: str):
+    """Return an intrinsic that calls a function of SciPy's LAPACK or BLAS.
+
+    Its argument is a tuple of integers. It returns what the function says in its last argument.
+
+    Parameters
+    ----------
+    name
+        The name of the function.
+    pattern
+        Its parameters, all of which are given by address: ``c`` (a letter), ``i`` (an integer),
+        ``p`` (an address), ``1`` (the float 1), ``?`` (what it says).
+    """
+    number = NAMES.index(name)
+    count = sum(letter in "cip" for letter in pattern)
+
+    @intrinsic
+    def call(typingctx, given):
+        def codegen(context, builder, signature, args):
+            values = iter(cgutils.unpack_tuple(builder, args[0], count))
+            said = cgutils.alloca_once_value(builder, _INT(0))
+            found = []
+            for letter in pattern:
+                if letter == "p":
+                    found.append(next(values))
+                    continue
+                if letter == "?":
+                    place = said
+                elif letter == "1":
+                    place = cgutils.alloca_once_value(builder, ir.DoubleType()(1.0))
+                else:
+                    kind = _CHAR if letter == "c" else _INT
+                    place = cgutils.alloca_once(builder, kind)
+                    builder.store(builder.trunc(next(values), kind), place)
+                found.append(builder.ptrtoint(place, _WORD))
+            kind = ir.FunctionType(ir.VoidType(), [_WORD] * len(found)).as_pointer()
+            builder.call(builder.inttoptr(_entry(builder, number), kind), found)
+            return builder.sext(builder.load(said), _WORD)
+
+        return types.int64(types.UniTuple(types.int64, count)), codegen
+
+    return call
+
+
+def _entry(builder, number):
+    """Write the read of an entry of the table of functions."""
+    kind = ir.ArrayType(_WORD, len(NAMES))
+    table = builder.module.globals.get(SYMBOL)
+    if table is None:
+        table = cgutils.add_global_variable(builder.module, kind, SYMBOL)
+        table.linkage = "external"
+    return builder.load(cgutils.gep_inbounds(builder, table, 0, number))
+
+
+@intrinsic
+def _has_scipy(typingctx):
+    """Whether the table has functions: all of them, or none."""
+
+    def codegen(context, builder, signature, args):
+        return builder.icmp_unsigned("!=", _entry(builder, 0), _WORD(0))
+
+    return types.boolean(), codegen
+
+
+_getrf = _function_of_scipy("dgetrf", "iipip?")
+_getrs = _function_of_scipy("dgetrs", "ciipippi?")
+_potrf = _function_of_scipy("dpotrf", "cipi?")
+_syevd = _function_of_scipy("dsyevd", "ccipippipi?")
+_trsm = _function_of_scipy("dtrsm", "ccccii1pipi")
+
+_LOWER, _NO, _RIGHT, _TRANSPOSED, _UPPER, _VECTORS = map(ord, "LNRTUV")
+
+
+@inlined
+def _read(address, k):
+    """Return element k of the floats that begin at an address."""
+    return load(f8_pointer(address), k)
+
+
+@inlined
+def _write(address, k, value):
+    """Write element k of the floats that begin at an address."""
+    store(f8_pointer(address), k, value)
+
+
+@inlined
+def _matrix(request, part, k):
+    """Return a matrix of a request: its address, its extents, the distances along its axes."""
+    words = i8_pointer(request + _SIZE * part)
+    address = load(words, 0) + k * load(words, 1)
+    return address, load(words, 2), load(words, 3), load(words, 4), load(words, 5)
+
+
+@inlined
+def _copy(to, down, right, x):
+    """Copy a matrix to memory with these distances along its axes; return whether it is finite."""
+    address, rows, columns, x_down, x_right = x
+    is_finite = True
+    for i in range(rows):
+        for j in range(columns):
+            value = _read(address + i * x_down + j * x_right, 0)
+            is_finite = is_finite and np.isfinite(value)
+            _write(to + i * down + j * right, 0, value)
+    return is_finite
+
+
+@inlined
+def _fill(x, value):
+    """Set all elements of a matrix."""
+    address, rows, columns, down, right = x
+    for i in range(rows):
+        for j in range(columns):
+            _write(address + i * down + j * right, 0, value)
+
+
+@inlined
+def _subtract(x, row, other, factor):
+    """Subtract from a row of a matrix another one, times a factor."""
+    address, _, columns, down, right = x
+    for j in range(columns):
+        place = address + row * down + j * right
+        _write(place, 0, _read(place, 0) - factor * _read(address + other * down + j * right, 0))
+
+
+@inlined
+def _divide(x, row, pivot):
+    """Divide a row of a matrix."""
+    address, _, columns, down, right = x
+    for j in range(columns):
+        place = address + row * down + j * right
+        _write(place, 0, _read(place, 0) / pivot)
+
+
+@inlined
+def _exchange(x, row, other):
+    """Exchange two rows of a matrix."""
+    address, _, columns, down, right = x
+    for j in range(columns):
+        one, two = address + row * down + j * right, address + other * down + j * right
+        value = _read(one, 0)
+        _write(one, 0, _read(two, 0))
+        _write(two, 0, value)
+
+
+@inlined
+def _mark_undefined(out, y):
+    """Write nan to the solutions for right-hand sides that are not finite."""
+    address, rows, columns, down, right = y
+    for j in range(columns):
+        is_finite = True
+        for i in range(rows):
+            is_finite = is_finite and np.isfinite(_read(address + i * down + j * right, 0))
+        if not is_finite:
+            for i in range(rows):
+                _write(out[0] + i * out[3] + j * out[4], 0, np.nan)
+
+
+# -- factors and solutions -------------------------------------------------------------------------
+
+
+@inlined
+def _factor_in_loops(to, n):
+    """Replace the columns of a matrix by its factors."""
+    for k in range(n):
+        column, row = to + k * n * _SIZE, k
+        for i in range(k + 1, n):
+            if abs(_read(column, i)) > abs(_read(column, row)):
+                row = i
+        _write(to, n * n + k, row)
+        pivot = _read(column, row)
+        if pivot == 0.0:
+            continue
+        if row != k:
+            _exchange((to, n, n, np.int64(_SIZE), n * _SIZE), k, row)
+        for i in range(k + 1, n):
+            _write(column, i, _read(column, i) / pivot)
+        for j in range(k + 1, n):
+            other = to + j * n * _SIZE
+            factor = _read(other, k)
+            for i in range(k + 1, n):
+                _write(other, i, _read(other, i) - factor * _read(column, i))
+
+
+@inlined
+def _factor_by_lapack(to, n):
+    """Do the same by LAPACK."""
+    rows = _malloc((n * 4,))
+    _getrf((n, n, to, n, rows))
+    for k in range(n):
+        _write(to, n * n + k, load(i4_pointer(rows), k) - 1)
+    _free((rows,))
+
+
+@jit
+def factor(request):
+    """Write the factors of square matrices X to OUT."""
+    for k in range(load(i8_pointer(request), COUNT)):
+        to = _matrix(request, OUT, k)[0]
+        x = _matrix(request, X, k)
+        n = x[1]
+        if not _copy(to, np.int64(_SIZE), n * _SIZE, x):
+            for i in range(n * n + n):
+                _write(to, i, np.nan)
+        elif n <= _FEW or not _has_scipy():
+            _factor_in_loops(to, n)
+        else:
+            _factor_by_lapack(to, n)
+    return DONE
+
+
+@inlined
+def _is_singular(factors, n):
+    """Whether there is a zero on the diagonal of the upper triangle."""
+    found = False
+    for i in range(n):
+        found = found or _read(factors, i * n + i) == 0.0
+    return found
+
+
+@inlined
+def _solve_in_loops(out, factors, n):
+    """Replace right-hand sides by solutions."""
+    for k in range(n):
+        row = np.int64(_read(factors, n * n + k))
+        if row != k:
+            _exchange(out, k, row)
+    for k in range(n):
+        for i in range(k + 1, n):
+            _subtract(out, i, k, _read(factors, k * n + i))
+    for k in range(n - 1, -1, -1):
+        _divide(out, k, _read(factors, k * n + k))
+        for i in range(k):
+            _subtract(out, i, k, _read(factors, k * n + i))
+
+
+@inlined
+def _solve_turned_in_loops(out, factors, n):
+    """Replace right-hand sides by the solutions for the transpose of the matrix."""
+    for k in range(n):
+        for i in range(k):
+            _subtract(out, k, i, _read(factors, k * n + i))
+        _divide(out, k, _read(factors, k * n + k))
+    for k in range(n - 1, -1, -1):
+        for i in range(k + 1, n):
+            _subtract(out, k, i, _read(factors, k * n + i))
+    for k in range(n - 1, -1, -1):
+        row = np.int64(_read(factors, n * n + k))
+        if row != k:
+            _exchange(out, k, row)
+
+
+@inlined
+def _solve_by_lapack(out, factors, n, is_turned):
+    """Do the same by LAPACK, on a copy by columns if the solutions are in another order."""
+    to, _, columns, down, right = out
+    is_in_order = down == _SIZE and (right == n * _SIZE or columns == 1)
+    memory = _malloc((n * _SIZE + (0 if is_in_order else n * columns * _SIZE),))
+    place = to if is_in_order else memory + n * _SIZE
+    if not is_in_order:
+        _copy(place, np.int64(_SIZE), n * _SIZE, out)
+    for k in range(n):
+        store(i4_pointer(memory), k, np.int64(_read(factors, n * n + k)) + 1)
+    kind = _TRANSPOSED if is_turned else _NO
+    _getrs((kind, n, columns, factors, n, memory, place, n))
+    if not is_in_order:
+        _copy(to, down, right, (place, n, columns, np.int64(_SIZE), n * _SIZE))
+    _free((memory,))
+
+
+@jit
+def solve(request):
+    """Write the solutions for matrices with factors X, and right-hand sides Y, to OUT."""
+    words = i8_pointer(request)
+    is_turned = load(words, KIND) & TURNED != 0
+    for k in range(load(words, COUNT)):
+        out, factors, y = (
+            _matrix(request, OUT, k),
+            _matrix(request, X, k)[0],
+            _matrix(request, Y, k),
+        )
+        n = out[1]
+        if n and np.isnan(_read(factors, 0)):
+            _fill(out, np.nan)
+            continue
+        if _is_singular(factors, n):
+            return SINGULAR
+        _copy(out[0], out[3], out[4], y)
+        if n > _FEW and _has_scipy():
+            _solve_by_lapack(out, factors, n, is_turned)
+        elif is_turned:
+            _solve_turned_in_loops(out, factors, n)
+        else:
+            _solve_in_loops(out, factors, n)
+        _mark_undefined(out, y)
+    return DONE
+
+
+# -- positive definite matrices --------------------------------------------------------------------
+
+
+@inlined
+def _factor_definite_in_loops(to, n):
+    """Replace the lower triangle of a matrix by its factor; return whether there is one."""
+    for i in range(n):
+        row = to + i * n * _SIZE
+        for j in range(i + 1):
+            other = to + j * n * _SIZE
+            total = _read(row, j)
+            for k in range(j):
+                total -= _read(row, k) * _read(other, k)
+            if j < i:
+                _write(row, j, total / _read(other, j))
+            elif total > 0.0 and total < np.inf:
+                _write(row, j, np.sqrt(total))
+            else:
+                return False
+    return True
+
+
+@jit
+def factor_definite(request):
+    """Write the lower triangles, whose products with their transposes are X, to OUT, in rows."""
+    for k in range(load(i8_pointer(request), COUNT)):
+        to = _matrix(request, OUT, k)[0]
+        address, n, _, down, right = _matrix(request, X, k)
+        is_finite = True
+        for i in range(n):
+            for j in range(n):
+                value = _read(address + i * down + j * right, 0) if j <= i else 0.0
+                is_finite = is_finite and np.isfinite(value)
+                _write(to, i * n + j, value)
+        if not is_finite:
+            for i in range(n):
+                for j in range(i + 1):
+                    _write(to, i * n + j, np.nan)
+        elif n <= _FEW or not _has_scipy():
+            if not _factor_definite_in_loops(to, n):
+                return NOT_DEFINITE
+        elif _potrf((_UPPER, n, to, n)) != 0:  # rows are the columns of the transpose
+            return NOT_DEFINITE
+    return DONE
+
+
+# -- triangles -------------------------------------------------------------------------------------
+
+
+@inlined
+def _substitute(out, x, is_lower, is_unit):
+    """Replace right-hand sides by the solutions for a triangle."""
+    address, n, _, down, right = x
+    for turn in range(n):
+        k = turn if is_lower else n - 1 - turn
+        if not is_unit:
+            _divide(out, k, _read(address + k * down + k * right, 0))
+        first, last = (k + 1, n) if is_lower else (0, k)
+        for i in range(first, last):
+            _subtract(out, i, k, _read(address + i * down + k * right, 0))
+
+
+@inlined
+def _substitute_by_blas(out, x, is_lower, is_unit):
+    """Do the same by BLAS, which sees the transposes of what is in rows."""
+    to, n, columns, down, right = out
+    address, _, _, x_down, x_right = x
+    is_in_order = right == _SIZE and down == columns * _SIZE
+    is_in_columns = x_down == _SIZE and x_right >= n * _SIZE
+    is_in_rows = x_right == _SIZE and x_down >= n * _SIZE
+    numbers = (0 if is_in_order else n * columns) + (0 if is_in_columns or is_in_rows else n * n)
+    memory = _malloc((numbers * _SIZE,)) if numbers else 0
+    place, matrix = to, address
+    if not is_in_order:
+        place = memory
+        _copy(place, columns * _SIZE, np.int64(_SIZE), out)
+    if not (is_in_columns or is_in_rows):
+        matrix = memory + (numbers - n * n) * _SIZE
+        _copy(matrix, n * _SIZE, np.int64(_SIZE), x)
+        x_down = n * _SIZE
+    step = x_right // _SIZE if is_in_columns else x_down // _SIZE
+    # B in rows is B^T in columns, and A X = B is X^T A^T = B^T
+    triangle = _LOWER if is_lower == is_in_columns else _UPPER
+    turned = _TRANSPOSED if is_in_columns else _NO
+    unit = _UPPER if is_unit else _NO
+    _trsm((_RIGHT, triangle, turned, unit, columns, n, matrix, step, place, columns))
+    if not is_in_order:
+        _copy(to, down, right, (place, n, columns, columns * _SIZE, np.int64(_SIZE)))
+    if numbers:
+        _free((memory,))
+
+
+@inlined
+def _examine(x, is_lower, is_unit):
+    """Return whether a triangle is finite, and whether there is a zero on its diagonal."""
+    address, n, _, down, right = x
+    is_finite, is_singular = True, False
+    for i in range(n):
+        first, last = (0, i + 1) if is_lower else (i, n)
+        for j in range(first, last):
+            value = _read(address + i * down + j * right, 0)
+            if i == j:
+                is_singular = is_singular or (value == 0.0 and not is_unit)
+            if i != j or not is_unit:
+                is_finite = is_finite and np.isfinite(value)
+    return is_finite, is_singular
+
+
+@jit
+def solve_triangle(request):
+    """Write the solutions for a triangle of X, and right-hand sides Y, to OUT."""
+    words = i8_pointer(request)
+    kind = load(words, KIND)
+    is_turned, is_unit = kind & TURNED != 0, kind & UNIT != 0
+    is_lower = (kind & UPPER == 0) != is_turned
+    for k in range(load(words, COUNT)):
+        out, y = _matrix(request, OUT, k), _matrix(request, Y, k)
+        address, n, _, down, right = _matrix(request, X, k)
+        x = (address, n, n, right, down) if is_turned else (address, n, n, down, right)
+        is_finite, is_singular = _examine(x, is_lower, is_unit)
+        if is_singular:
+            return SINGULAR
+        if not is_finite:
+            _fill(out, np.nan)
+            continue
+        _copy(out[0], out[3], out[4], y)
+        if n > _FEW and _has_scipy():
+            _substitute_by_blas(out, x, is_lower, is_unit)
+        else:
+            _substitute(out, x, is_lower, is_unit)
+        _mark_undefined(out, y)
+    return DONE
+
+
+# -- eigenvalues -----------------------------------------------------------------------------------
+
+
+@jit
+def find_eigenvalues(request):
+    """Write the eigenvectors of the symmetric matrices Y to OUT, and their eigenvalues to X."""
+    for k in range(load(i8_pointer(request), COUNT)):
+        to, n, _, down, right = _matrix(request, OUT, k)
+        values, y = _matrix(request, X, k)[0], _matrix(request, Y, k)
+        if not _has_scipy():
+            return WITHOUT_SCIPY
+        if n == 0:
+            continue
+        numbers = 1 + 6 * n + 2 * n * n  # that LAPACK works with, of floats and of integers
+        integers = 3 + 5 * n
+        memory = _malloc(((n * n + numbers + integers) * _SIZE,))
+        floats = memory + n * n * _SIZE
+        is_finite = _copy(memory, np.int64(_SIZE), n * _SIZE, y)
+        said = 1
+        if is_finite:
+            given = n, memory, n, values, floats, numbers, floats + numbers * _SIZE, integers
+            said = _syevd((_VECTORS, _LOWER, *given))
+            _copy(to, down, right, (memory, n, n, np.int64(_SIZE), n * _SIZE))
+        _free((memory,))
+        if said != 0:
+            return NOT_CONVERGED
+    return DONE
