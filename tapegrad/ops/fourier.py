@@ -106,7 +106,7 @@ def _(x, n, axis):
 
 
 # The same of pairs: the real and imaginary parts of complex numbers are the last axis, and the axis
-# of the transform is the one before it. Recorded functions are compiled with these.
+# of the transform is counted from the first one. Recorded functions are compiled with these.
 
 
 def _complex_of(pairs):
@@ -119,72 +119,111 @@ def _pairs_of(x):
 
 @internal
 @linear(arrays=1)
-def fourier_of_pairs(x):
+def fourier_of_pairs(x, axis):
     """The transform `fourier` of pairs."""
-    return _pairs_of(np.fft.fft(_complex_of(x)))
+    return _pairs_of(np.fft.fft(_complex_of(x), axis=axis))
 
 
 @fourier_of_pairs.transpose("x")
-def _(g):
-    return fourier_adjoint_of_pairs(g)
+def _(g, axis):
+    return fourier_adjoint_of_pairs(g, axis)
 
 
 @fourier_of_pairs.batching
-def _(x):
-    return fourier_of_pairs(x)
+def _(x, axis):
+    return fourier_of_pairs(x, axis + 1)
 
 
 @internal
 @linear(arrays=1)
-def fourier_adjoint_of_pairs(x):
+def fourier_adjoint_of_pairs(x, axis):
     """The transform `fourier_adjoint` of pairs."""
-    return _pairs_of(np.fft.ifft(_complex_of(x), norm="forward"))
+    return _pairs_of(np.fft.ifft(_complex_of(x), axis=axis, norm="forward"))
 
 
 @fourier_adjoint_of_pairs.transpose("x")
-def _(g):
-    return fourier_of_pairs(g)
+def _(g, axis):
+    return fourier_of_pairs(g, axis)
 
 
 @fourier_adjoint_of_pairs.batching
-def _(x):
-    return fourier_adjoint_of_pairs(x)
+def _(x, axis):
+    return fourier_adjoint_of_pairs(x, axis + 1)
 
 
 @internal
 @linear(arrays=1)
-def half_fourier_to_pairs(x):
-    """The transform `half_fourier` of the last axis, to pairs."""
-    return _pairs_of(np.fft.rfft(x))
+def half_fourier_to_pairs(x, count, axis):
+    """The transform `half_fourier` to pairs; `count` is the number of frequencies."""
+    return _pairs_of(np.fft.rfft(x, axis=axis))
 
 
 @half_fourier_to_pairs.transpose("x")
-def _(g, x_shape):
-    n = x_shape[-1]
-    return real_fourier_of_pairs(ew.divide(g, _terms(g, n, rank(g) - 2)), n)
+def _(g, x_shape, count, axis):
+    n = x_shape[axis]
+    return real_fourier_of_pairs(ew.divide(g, _terms(g, n, axis)), n, axis)
 
 
 @half_fourier_to_pairs.batching
-def _(x):
-    return half_fourier_to_pairs(x)
+def _(x, count, axis):
+    return half_fourier_to_pairs(x, count, axis + 1)
 
 
 @internal
 @linear(arrays=1)
-def real_fourier_of_pairs(x, n):
-    """The transform `real_fourier` of pairs, along the last axis of the result."""
-    return np.fft.irfft(_complex_of(x), n, norm="forward")
+def real_fourier_of_pairs(x, n, axis):
+    """The transform `real_fourier` of pairs."""
+    return np.fft.irfft(_complex_of(x), n, axis, norm="forward")
 
 
 @real_fourier_of_pairs.transpose("x")
-def _(g, n):
-    found = half_fourier_to_pairs(g)
-    return ew.multiply(found, _terms(found, n, rank(found) - 2))
+def _(g, n, axis):
+    found = half_fourier_to_pairs(g, n // 2 + 1, axis)
+    return ew.multiply(found, _terms(found, n, axis))
 
 
 @real_fourier_of_pairs.batching
-def _(x, n):
-    return real_fourier_of_pairs(x, n)
+def _(x, n, axis):
+    return real_fourier_of_pairs(x, n, axis + 1)
+
+
+@internal
+@linear(arrays=1)
+def whole_fourier_to_pairs(x, axis, others):
+    """All frequencies of real x along an axis, and along `others`: bits of their numbers."""
+    return _pairs_of(np.fft.fftn(x, axes=_axes(axis, others)))
+
+
+@whole_fourier_to_pairs.transpose("x")
+def _(g, axis, others):
+    return real_adjoint_of_pairs(g, axis, others)
+
+
+@whole_fourier_to_pairs.batching
+def _(x, axis, others):
+    return whole_fourier_to_pairs(x, axis + 1, others << 1)
+
+
+@internal
+@linear(arrays=1)
+def real_adjoint_of_pairs(x, axis, others):
+    """The real part of `fourier_adjoint` along an axis and others, of pairs."""
+    found = np.fft.ifftn(_complex_of(x), axes=_axes(axis, others), norm="forward")
+    return np.ascontiguousarray(found.real)
+
+
+@real_adjoint_of_pairs.transpose("x")
+def _(g, axis, others):
+    return whole_fourier_to_pairs(g, axis, others)
+
+
+@real_adjoint_of_pairs.batching
+def _(x, axis, others):
+    return real_adjoint_of_pairs(x, axis + 1, others << 1)
+
+
+def _axes(axis, others):
+    return [axis, *(k for k in range(others.bit_length()) if others >> k & 1)]
 
 
 def _terms(x, n, axis):

@@ -33,11 +33,12 @@ from tapegrad.transform import fourier
 _MOST_TERMS = 200_000  # of a contraction that is written as loops
 _OF_STACKS = (  # `transform.rules.numpy_functions.factors`
     *("factored_inverse", "factored_logarithm", "factored_sign", "factored_solution"),
-    *("lu_factors", "stacked_cholesky", "triangle_solution"),
+    *("factored_solution_t", "lu_factors", "stacked_cholesky", "triangle_solution"),
 )
 _TRANSFORMS = (  # `transform.rules.numpy_functions.fourier`
     *("fourier_of_pairs", "fourier_adjoint_of_pairs"),
     *("half_fourier_to_pairs", "real_fourier_of_pairs"),
+    *("whole_fourier_to_pairs", "real_adjoint_of_pairs"),
 )
 _SEVERAL = {  # functions with several results
     "eigh": "eigh_of_floats({})",
@@ -467,12 +468,32 @@ def place_parts(text: Text, node: Node, own: Container[Node]) -> None:
     """
     whole: Whole | None = None
     for part, place in _places_of_parts(node):
-        is_alone = part in own and text.forms[part] is Form.MAP and text.reads[part] == 1
-        if is_alone and part.shape and part.dtype == node.dtype:
+        source, place_of_source = _without_new_axes(text, part, place)
+        is_alone = source in own and text.forms[source] is Form.MAP and text.reads[source] == 1
+        if is_alone and source.shape and source.dtype == node.dtype:
             whole = whole or _whole(text, node)
-            text.parts[part] = Part(whole, place)
+            text.parts[source] = text.parts[part] = Part(whole, place_of_source)
     if whole is not None:
         text.names[node] = whole.name
+
+
+def _without_new_axes(text: Text, part: Node, place: Place) -> tuple[Node, Place]:
+    """Return what a view that only has further axes shows, and the places of its elements."""
+    while part.name == "getitem" and text.reads[part] == 1:
+        (base,), index = part.args, part.parameters["index"]
+        entries = index if type(index) is tuple else (index,)
+        if any(entry not in (None, Ellipsis, slice(None)) for entry in entries):
+            break
+        axes = [str(k) for k in range(len(part.shape))]
+        order = place_of_item(base.shape, index, axes)  # the axes of the base among them
+        place = partial(_with_new_axes, axes=axes, order=order, place=place)
+        part = base
+    return part, place
+
+
+def _with_new_axes(index: list[str], axes: list[str], order: list[str], place: Place) -> list[str]:
+    """Return the place of an element, by its index without new axes."""
+    return place([index[order.index(axis)] if axis in order else "0" for axis in axes])
 
 
 def _places_of_parts(node: Node) -> Iterator[tuple[Node, Place]]:
@@ -490,7 +511,8 @@ def _places_of_parts(node: Node) -> Iterator[tuple[Node, Place]]:
 
 def _moved(index: list[str], axis: int, start: int) -> list[str]:
     """Return an index in which that along an axis is larger."""
-    moved = f"{start} + {index[axis]}" if start else index[axis]
+    at = index[axis]
+    moved = str(start + int(at)) if at.isdigit() else f"{start} + {at}" if start else at
     return [*index[:axis], moved, *index[axis + 1 :]]
 
 

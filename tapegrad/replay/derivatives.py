@@ -91,7 +91,7 @@ def _function_of(node: Node) -> Body | None:
     if rule is None or len(body.nodes) > _MOST_VALUES or any(map(bodies_of, body.nodes)):
         return None
     function = body.part(range(len(body.outputs)))  # a copy
-    nodes, same = lowered(function.nodes)
+    nodes, same = lowered(function.nodes, only_ops=True)
     outputs = [replaced(output, same) for output in function.outputs]
     along = [Node("input", direction.example) for direction in directions]
     try:

@@ -40,13 +40,15 @@ _MOST_PRODUCTS = 20  # that are spelt out: each takes a dozen lines
 _FEW_ELEMENTS = 9  # up to which the largest is found by comparisons in the loop over the results
 
 
-def lowered(recorded: list[Node]) -> tuple[list[Node], dict[Node, Node]]:
+def lowered(recorded: list[Node], only_ops: bool = False) -> tuple[list[Node], dict[Node, Node]]:
     """Return the values with others in place of some, and what stands for each of these.
 
     Parameters
     ----------
     recorded
         The values, in the order in which they were recorded.
+    only_ops
+        Whether they become ops only, which have derivatives, where that depends on their kind.
     """
     nodes: list[Node] = []
     same: dict[Node, Node] = {}
@@ -60,7 +62,7 @@ def lowered(recorded: list[Node]) -> tuple[list[Node], dict[Node, Node]]:
             node.args = _with_numbers(node)
         if node.name in _OF_ONE_DTYPE and node.dtype in FLOATS:
             nodes += _with_one_dtype(node)
-        if spelt := on_stacks(node):
+        if not only_ops and (spelt := on_stacks(node)):
             nodes += spelt
             same[node] = spelt[-1]
             continue

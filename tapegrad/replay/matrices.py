@@ -13,8 +13,8 @@ import numpy as np
 
 from tapegrad.eager.nodes import Node
 from tapegrad.ops.table.op import TABLE
-from tapegrad.replay.forms import FLOAT
-from tapegrad.transform.lapack import UNIT, UPPER
+from tapegrad.replay.forms import FLOAT, is_transpose
+from tapegrad.transform.lapack import TURNED, UNIT, UPPER
 
 _OF_STACKS = ("cholesky", "inv", "solve", "solve_triangular")
 
@@ -23,7 +23,8 @@ def on_stacks(node: Node) -> list[Node]:
     """Return the values that a function of matrices of floats consists of, none for others."""
     if node.name in _OF_STACKS and _are_matrices(node.args):
         matrix, *right = node.args
-        return _Written(matrix).function(node, *right)
+        is_turned = bool(right) and is_transpose(matrix)  # it has the factors of the other one
+        return _Written(matrix.args[0] if is_turned else matrix, is_turned).function(node, *right)
     if node.name == "item" and node.args[0].name == "slogdet" and _are_matrices(node.args[0].args):
         return _Written(node.args[0].args[0]).logarithm(node)
     return []
@@ -34,10 +35,11 @@ def _are_matrices(args: Any) -> bool:
 
 
 class _Written:
-    """Values that are computed of a stack of matrices."""
+    """Values that are computed of a stack of matrices, or of their transposes."""
 
-    def __init__(self, matrix: Node) -> None:
+    def __init__(self, matrix: Node, is_turned: bool = False) -> None:
         self.nodes: list[Node] = []
+        self.is_turned = is_turned
         self.batch = matrix.shape[:-2]
         self.matrix = self.stacked(matrix)
 
@@ -97,8 +99,10 @@ class _Written:
 
     def system(self, node: Node, right: Node) -> Node:
         if node.name == "solve":
-            return self.add("factored_solution", right.shape, self.matrix, self.factors(), right)
-        kind = 0 if node.parameters["lower"] else UPPER
+            name = "factored_solution_t" if self.is_turned else "factored_solution"
+            return self.add(name, right.shape, self.matrix, self.factors(), right)
+        is_lower = node.parameters["lower"] != self.is_turned  # of the matrix itself
+        kind = (0 if is_lower else UPPER) | (TURNED if self.is_turned else 0)
         kind |= UNIT if node.parameters["unit_diagonal"] else 0
         return self.add("triangle_solution", right.shape, self.matrix, right, kind=kind)
 

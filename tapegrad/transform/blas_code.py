@@ -18,8 +18,8 @@ from numba.np import linalg
 from tapegrad.kernels.intrinsics import c_function, f8_pointer, i8_pointer, load, store
 from tapegrad.kernels.llvm.pipeline import Pipeline
 from tapegrad.kernels.native import NO_WRAPPERS
-from tapegrad.transform import blas
 from tapegrad.transform.blas import COUNT, FEW, IN_LOOPS, OUT, X, Y
+from tapegrad.transform.requests import call_with
 
 jit = njit(**NO_WRAPPERS, error_model="numpy", forceinline=False, pipeline_class=Pipeline)
 inlined = njit(**NO_WRAPPERS, error_model="numpy", forceinline=True, pipeline_class=Pipeline)
@@ -98,7 +98,7 @@ def _of_copies(typingctx, request):
     """Call `add_products_of_copies`, which is compiled only then."""
 
     def codegen(context, builder, signature, args):
-        return blas.call(builder, "add_products_of_copies", args[0])
+        return call_with(builder, "add_products_of_copies", args[0])
 
     return types.int64(types.int64), codegen
 

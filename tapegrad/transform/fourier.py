@@ -1,7 +1,8 @@
 """Fourier transforms in compiled code, by NumPy's own: without Python, and without its lock.
 
 NumPy's transforms are loops of ufuncs, C functions that take addresses, extents and distances in
-memory. Machine code, also that on disk, finds a table of them by a symbol.
+memory, which a table has. What calls them is one function for all programs
+(`tapegrad.transform.fourier_code`).
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -10,27 +11,29 @@ from __future__ import annotations
 import ctypes
 
 import llvmlite.binding as llvm
-from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from tapegrad.kernels.structs import loop_of_ufunc
+from tapegrad.transform.requests import WORD, call, share
 
-_SYMBOL = "tapegrad_fourier"
-_WORD = ir.IntType(64)
-_COMPLEX, _REAL = 16, 8  # bytes
+# A request: a transform, the addresses of the results and of the items, how many lines there are
+# before the axis, the items and results of each, and how many lines are beside each other after it.
+KIND, OUT, X, OUTER, ITEMS, RESULTS, INNER = range(7)
 
 # the loops for float64, with the bytes of an item of their argument and of their result
-_LOOPS = {
-    "fft": ("Dd->D", _COMPLEX, _COMPLEX),
-    "ifft": ("Dd->D", _COMPLEX, _COMPLEX),
-    "rfft_n_even": ("dd->D", _REAL, _COMPLEX),
-    "rfft_n_odd": ("dd->D", _REAL, _COMPLEX),
-    "irfft": ("Dd->d", _COMPLEX, _REAL),
+LOOPS = {
+    "fft": ("Dd->D", 16, 16),
+    "ifft": ("Dd->D", 16, 16),
+    "rfft_n_even": ("dd->D", 8, 16),
+    "rfft_n_odd": ("dd->D", 8, 16),
+    "irfft": ("Dd->d", 16, 8),
 }
-_table = (ctypes.c_int64 * (2 * len(_LOOPS)))()
-llvm.add_symbol(_SYMBOL, ctypes.addressof(_table))
+FORWARD, BACK, EVEN, ODD, TO_REAL = range(5)
+SYMBOL = "tapegrad_fourier"
+_table = (ctypes.c_int64 * (2 * len(LOOPS)))()
+llvm.add_symbol(SYMBOL, ctypes.addressof(_table))
 
 
 def _find_loops() -> bool:
@@ -40,7 +43,7 @@ def _find_loops() -> bool:
 
         found = [
             loop_of_ufunc(getattr(_pocketfft_umath, name), kinds)
-            for name, (kinds, *_) in _LOOPS.items()
+            for name, (kinds, *_) in LOOPS.items()
         ]
     except (ImportError, AttributeError, ValueError):
         return False
@@ -51,65 +54,40 @@ def _find_loops() -> bool:
 IS_AVAILABLE = _find_loops()
 """Whether transforms can be compiled; otherwise recorded ones run in Python."""
 
+share("fourier_code", ["transform_lines", "mirror_lines", "fold_lines"])
 
-def _transform(name: str):
-    """Return an intrinsic that transforms rows of an array, without scaling.
 
-    Its arguments are the array of results, that of the items, the number of rows, and the items and
-    results in each. Complex numbers are pairs. Both arrays have no gaps.
+def _call(name: str, count: int):
+    """Return an intrinsic that calls a function with two arrays without gaps, and `count` numbers.
+
+    The first array is written.
     """
-    number = list(_LOOPS).index(name)
-    _, item, result = _LOOPS[name]
 
     @intrinsic
-    def run(typingctx, out, x, rows, items, results):
+    def run(typingctx, out, x, numbers):
         def codegen(context, builder, signature, args):
-            kinds = signature.args
             arrays = [
                 context.make_array(kind)(context, builder, value)
-                for kind, value in zip(kinds[:2], args[:2], strict=True)
+                for kind, value in zip(signature.args[:2], args[:2], strict=True)
             ]
-            to, of = (builder.ptrtoint(array.data, _WORD) for array in arrays)
-            rows, items, results = args[2:]
-            factor = cgutils.alloca_once_value(builder, ir.DoubleType()(1.0))
-            words = {
-                "places": [of, builder.ptrtoint(factor, _WORD), to],
-                "extents": [rows, items, results],
-                "steps": [
-                    builder.mul(items, _WORD(item)),
-                    _WORD(0),
-                    builder.mul(results, _WORD(result)),
-                    _WORD(item),
-                    _WORD(result),
-                ],
-            }
-            given = []
-            for name, values in words.items():
-                array = cgutils.alloca_once(builder, ir.ArrayType(_WORD, len(values)), name=name)
-                for place, value in enumerate(values):
-                    builder.store(value, cgutils.gep_inbounds(builder, array, 0, place))
-                given.append(builder.ptrtoint(array, _WORD))
-            loop, data = (_word(builder, 2 * number + k) for k in range(2))
-            kind = ir.FunctionType(ir.VoidType(), [_WORD] * 4).as_pointer()
-            builder.call(builder.inttoptr(loop, kind), [*given, data])
+            places = [builder.ptrtoint(array.data, WORD) for array in arrays]
+            kind, *extents = cgutils.unpack_tuple(builder, args[2], count)
+            done = call(builder, name, [kind, *places, *extents])
+            with builder.if_then(builder.icmp_unsigned("!=", done, WORD(1)), likely=False):
+                error = "a Fourier transform was not computed, for the reason that was printed"
+                context.call_conv.return_user_exc(builder, RuntimeError, (error,))
             return context.get_dummy_value()
 
-        return types.none(out, x, types.int64, types.int64, types.int64), codegen
+        return types.none(out, x, types.UniTuple(types.int64, count)), codegen
 
     return run
 
 
-def _word(builder, place):
-    """Write the read of a word of the table."""
-    kind = ir.ArrayType(_WORD, len(_table))
-    table = builder.module.globals.get(_SYMBOL)
-    if table is None:
-        table = cgutils.add_global_variable(builder.module, kind, _SYMBOL)
-        table.linkage = "external"
-    return builder.load(cgutils.gep_inbounds(builder, table, 0, place))
+transform_lines = _call("transform_lines", 5)  # (kind, outer, items, results, inner)
 
-
-transform = _transform("fft")
-transform_back = _transform("ifft")
-transform_even, transform_odd = _transform("rfft_n_even"), _transform("rfft_n_odd")
-transform_to_real = _transform("irfft")
+# Of the transform of real numbers, one half is known by the other: z[n - k] is the conjugate of
+# z[k], where other axes that are transformed are mirrored as well. A request: the number of axes,
+# the addresses, the axis, a bit for each other axis that is transformed, and the extents.
+MOST_AXES = 4
+mirror_lines = _call("mirror_lines", 3 + MOST_AXES)
+fold_lines = _call("fold_lines", 3 + MOST_AXES)

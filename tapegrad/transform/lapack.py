@@ -2,33 +2,26 @@
 
 numba would compile its ``np.linalg.solve`` for each layout, which takes two seconds, and a stack
 would be a loop of calls that allocate. Here one function each does it for all programs
-(`tapegrad.transform.lapack_code`). It sees a request: addresses, extents, and distances in memory.
-Machine code, also that on disk, finds these functions by symbols, and they the functions of SciPy's
-LAPACK in a table. Matrices of few rows are decomposed in loops, in a fraction of the time of a call
-of LAPACK; without SciPy, all of them are.
+(`tapegrad.transform.lapack_code`). They find the functions of SciPy's LAPACK in a table. Matrices
+of few rows are decomposed in loops, in a fraction of the time of a call of LAPACK; without SciPy,
+all of them are.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 from __future__ import annotations
 
 import ctypes
-import functools
 import importlib
 
 import llvmlite.binding as llvm
 import numpy as np
-from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from tapegrad.kernels import native
-from tapegrad.kernels.sources import sources
-from tapegrad.transform import blas
-from tapegrad.transform.blas import matrix_words
+from tapegrad.transform.requests import WORD, call, matrix_words, share
 
-# A request: how many matrices there are, what is asked for, and up to three matrices of a stack,
-# each of which is the words that `blas.matrix_words` describes.
+# A request: how many matrices there are, what is asked for, and up to three matrices of a stack
 COUNT, KIND, OUT, X, Y = 0, 1, 2, 8, 14
 
 # what is asked for: any of these
@@ -44,8 +37,6 @@ _ERRORS = {
     NOT_CONVERGED: (np.linalg.LinAlgError, "Eigenvalues did not converge"),
     WITHOUT_SCIPY: (ImportError, "eigh in compiled code needs SciPy: pip install scipy"),
 }
-
-_WORD = ir.IntType(64)
 
 # the functions of SciPy's LAPACK and BLAS
 NAMES = ("dgetrf", "dgetrs", "dpotrf", "dsyevd", "dtrsm")
@@ -72,23 +63,7 @@ def _find() -> None:
 _find()
 
 
-@functools.cache
-def _sources() -> bytes:
-    places = "transform/lapack.py", "transform/lapack_code.py", "kernels/intrinsics.py"
-    return b"".join(sources(*places))
-
-
-def _start(name: str) -> int:
-    """Compile or load a function; return its address."""
-    address = native.compiled("tapegrad.transform.lapack_code", name, "int64", 1, _sources())
-    _functions[name].value = address
-    return address
-
-
-_functions = {
-    name: blas.starting(name, functools.partial(_start, name))
-    for name in ("factor", "solve", "factor_definite", "solve_triangle", "find_eigenvalues")
-}
+share("lapack_code", ["factor", "solve", "factor_definite", "solve_triangle", "find_eigenvalues"])
 
 
 def _call(name: str):
@@ -99,28 +74,24 @@ def _call(name: str):
     """
 
     @intrinsic
-    def call(typingctx, kind, arrays):
+    def run(typingctx, kind, arrays):
         def codegen(context, builder, signature, args):
-            count, words = _WORD(1), []
+            count, matrices = WORD(1), []
             values = cgutils.unpack_tuple(builder, args[1], len(signature.args[1]))
             for type_, value in zip(signature.args[1], values, strict=True):
                 array = context.make_array(type_)(context, builder, value)
-                words += matrix_words(builder, array, False)
+                matrices += matrix_words(builder, array)
                 if type_.ndim == 3:
                     (count, *_) = cgutils.unpack_tuple(builder, array.shape)
-            words = [count, args[0], *words]
-            request = cgutils.alloca_once(builder, ir.ArrayType(_WORD, len(words)))
-            for place, word in enumerate(words):
-                builder.store(word, cgutils.gep_inbounds(builder, request, 0, place))
-            found = blas.call(builder, name, builder.ptrtoint(request, _WORD))
+            found = call(builder, name, [count, args[0], *matrices])
             for code, (error, text) in _ERRORS.items():
-                with builder.if_then(builder.icmp_unsigned("==", found, _WORD(code)), likely=False):
+                with builder.if_then(builder.icmp_unsigned("==", found, WORD(code)), likely=False):
                     context.call_conv.return_user_exc(builder, error, (text,))
             return context.get_dummy_value()
 
         return types.none(types.int64, arrays), codegen
 
-    return call
+    return run
 
 
 factor = _call("factor")  # (factors, a)

@@ -45,6 +45,7 @@ from tapegrad.transform.lapack import (
     X,
     Y,
 )
+from tapegrad.transform.requests import external
 
 jit = njit(**NO_WRAPPERS, error_model="numpy", forceinline=False, pipeline_class=Pipeline)
 inlined = njit(**NO_WRAPPERS, error_model="numpy", forceinline=True, pipeline_class=Pipeline)
@@ -104,11 +105,7 @@ def _function_of_scipy(name: str, pattern: str):
 
 def _entry(builder, number):
     """Write the read of an entry of the table of functions."""
-    kind = ir.ArrayType(_WORD, len(NAMES))
-    table = builder.module.globals.get(SYMBOL)
-    if table is None:
-        table = cgutils.add_global_variable(builder.module, kind, SYMBOL)
-        table.linkage = "external"
+    table = external(builder, SYMBOL, ir.ArrayType(_WORD, len(NAMES)))
     return builder.load(cgutils.gep_inbounds(builder, table, 0, number))
 
 

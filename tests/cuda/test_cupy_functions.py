@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(not tg.cuda.is_available(), reason="there is no 
 MISSING = ["expm", "logm", "sqrtm", "sparse_product", "roots"]
 # of programs that are compiled for the host
 OF_THE_HOST = ["fourier_of_pairs", "fourier_adjoint_of_pairs", "half_fourier_to_pairs"]
-OF_THE_HOST.append("real_fourier_of_pairs")
+OF_THE_HOST += ["real_fourier_of_pairs", "whole_fourier_to_pairs", "real_adjoint_of_pairs"]
 CASES = [case for case in FIRST if case[0] not in (*MISSING, *OF_THE_HOST)]
 
 

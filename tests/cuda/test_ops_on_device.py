@@ -28,7 +28,7 @@ ON_HOST = {
     """,
     "pocketfft": """
         fourier fourier_adjoint half_fourier real_fourier fourier_of_pairs fourier_adjoint_of_pairs
-        half_fourier_to_pairs real_fourier_of_pairs
+        half_fourier_to_pairs real_fourier_of_pairs whole_fourier_to_pairs real_adjoint_of_pairs
     """,
     "SciPy": """
         gamma betaln beta gammainc gammaincc betainc erfinv erfcinv ndtri stdtr jv j0 j1 yv kv iv

@@ -48,10 +48,16 @@ CASES = {
     "moved": [((M,), {"device": "cpu", "source": "cpu"})],
     "fourier": [((complex_of(M),), {"axis": 0})],
     "fourier_adjoint": [((complex_of(M),), {"axis": 0})],
-    "fourier_of_pairs": [((PAIRS,), {})],
-    "fourier_adjoint_of_pairs": [((PAIRS,), {})],
-    "half_fourier_to_pairs": [((M,), {}), ((M[:, :-1],), {})],
-    "real_fourier_of_pairs": [((PAIRS,), {"n": n}) for n in (4, 5)],
+    **{name: [((PAIRS,), {"axis": axis}) for axis in range(PAIRS.ndim - 1)]
+       for name in ("fourier_of_pairs", "fourier_adjoint_of_pairs")},
+    "half_fourier_to_pairs": [((x,), {"count": x.shape[k] // 2 + 1, "axis": k})
+                              for x in (M, M[1:, :-1]) for k in (0, 1)],
+    "real_fourier_of_pairs": [((PAIRS,), {"n": 2 * PAIRS.shape[k] - odd, "axis": k})
+                              for k in range(PAIRS.ndim - 1) for odd in (1, 2)],
+    "whole_fourier_to_pairs": [((x,), {"axis": 1, "others": others})
+                               for x in (M, M[:, :-1]) for others in (0, 1)],
+    "real_adjoint_of_pairs": [((PAIRS,), {"axis": 0, "others": others})
+                              for others in range(0, 2 ** (PAIRS.ndim - 1), 2)],
     "half_fourier": [((M,), {"axis": 0}), ((M,), {"axis": 1})],
     "real_fourier": [((complex_of(M),), {"n": n, "axis": axis}) for n, axis in ((6, 0), (5, 1))],
     "full_convolution": [((V, V[:3]), {}), ((V[:2], V), {})],

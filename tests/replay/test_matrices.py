@@ -387,3 +387,33 @@ def test_errors(text):
     jitted = tg.jit(functions[text])
     with pytest.raises(np.linalg.LinAlgError, match=text):
         jitted(np.zeros((4, 4)))
+
+
+@pytest.mark.parametrize("function", [solved, solved_lower, solved_upper_unit])
+@pytest.mark.parametrize("stack_of", [(), (2,)])
+def test_transposes_have_the_factors_of_the_matrix(function, stack_of, monkeypatch):
+    interpret(monkeypatch)
+    a = stack(*stack_of, 4, 4)
+    b = np.cos(np.arange(np.prod(stack_of) * 8.0)).reshape(*stack_of, 4, 2)
+
+    def f(a, b):
+        return function(np.swapaxes(a, -1, -2), b) + function(a, b)
+
+    jitted = tg.jit(f)
+    assert jitted.inspect(a, b).count("lu_factors(") <= 1
+    assert is_compiled(jitted.inspect(a, b))
+    assert_equal(jitted(a, b), f(a, b), 1e-11, 1e-12)
+
+
+@pytest.mark.compiled
+def test_a_gradient_inside_has_the_factors_of_the_value():
+    b = np.cos(np.arange(8.0)).reshape(4, 2)
+
+    def f(a):
+        value, slope = tg.value_and_grad(lambda a: tg.sum(np.linalg.solve(a, b) ** 2))(a)
+        return value + tg.sum(slope * np.cos(a))
+
+    jitted = tg.jit(f)
+    assert jitted.inspect(M).count("lu_factors(") == 1
+    assert_equal(jitted(M), f(M), 1e-11, 1e-12)
+    assert_equal(tg.grad(jitted)(M), tg.grad(f)(M), 1e-10, 1e-11)

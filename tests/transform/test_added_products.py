@@ -168,10 +168,10 @@ def test_a_product_that_cannot_be_computed_is_an_error(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(
         "import numpy as np, tapegrad as tg\n"
-        "from tapegrad.transform import blas\n"
+        "from tapegrad.transform import requests\n"
         "def fails(*args):\n"
         "    raise OSError('no compiler')\n"
-        "blas.native.compiled = fails\n"
+        "requests.native.compiled = fails\n"
         "@tg.njit\n"
         "def f(x):\n"
         "    return np.sum(np.dot(x, x))\n"

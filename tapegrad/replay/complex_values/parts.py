@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,36 @@ def is_complex(value: Any) -> bool:
     return value.dtype == COMPLEX if isinstance(value, Node) else isinstance(value, complex)
 
 
+@dataclass(frozen=True)
+class Spectrum:
+    """What a Fourier transform of real numbers is.
+
+    Attributes
+    ----------
+    x
+        The real numbers.
+    name
+        The op, ``fourier`` or ``fourier_adjoint``.
+    axis
+        The first axis along which they were transformed.
+    others
+        The others, as bits.
+    """
+
+    x: Node
+    name: str
+    axis: int
+    others: int = 0
+
+    def has(self, axis: int) -> bool:
+        """Whether they were transformed along an axis."""
+        return axis == self.axis or bool(self.others >> axis & 1)
+
+    def along(self, axis: int) -> Spectrum:
+        """Return the transform along one more axis."""
+        return replace(self, others=self.others | 1 << axis)
+
+
 class Parts:
     """The values of a function, or of a body, while they are taken apart.
 
@@ -36,6 +67,8 @@ class Parts:
         self.wholes: dict[Node, Node] = {}  # complex values as such
         self.same: dict[Node, Node] = {}  # what stands for real values
         self.numbers: dict[Node, list[list[int]]] = {}  # of the results of loops, by old numbers
+        self.spectra: dict[Node, Spectrum] = {}  # transforms of real numbers
+        self.pairs_of: dict[Part, tuple[Node, int]] = {}  # parts: of an array of pairs, and which
 
     def with_wholes(self, value: Any) -> Any:
         """Return arguments with complex values as such."""

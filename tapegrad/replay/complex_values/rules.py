@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tapegrad.eager.nodes import Node, replaced
-from tapegrad.replay.complex_values.parts import Pair, Part, Parts, is_complex
+from tapegrad.replay.complex_values.parts import Pair, Part, Parts, Spectrum, is_complex
 from tapegrad.replay.forms import FLOAT
+from tapegrad.transform.fourier import MOST_AXES
 
 _HIGHEST_POWER = 16  # up to which powers are products
 
@@ -297,61 +298,61 @@ def _put(parts: Parts, node: Node) -> Pair | None:
 @_rule("fourier", "fourier_adjoint")
 def _fourier(parts: Parts, node: Node) -> Pair:
     (x,) = node.args
-    axis = node.parameters["axis"]
-    given = _joined(parts, parts.pair(x), x.shape, axis)
-    return _apart(parts, parts.op(f"{node.name}_of_pairs", given.shape, given), axis)
+    axis = node.parameters["axis"] % len(x.shape)
+    re, im = parts.pair(x)
+    spectrum = parts.spectra.get(x)
+    if not isinstance(im, Node) and im == 0.0 and len(x.shape) <= MOST_AXES:
+        return _of_real(parts, node, Spectrum(parts.array(re, x.shape), node.name, axis))
+    if spectrum is not None and spectrum.name == node.name and not spectrum.has(axis):
+        return _of_real(parts, node, spectrum.along(axis))
+    given = _joined(parts, (re, im), x.shape)
+    return _apart(parts, parts.op(f"{node.name}_of_pairs", given.shape, given, axis=axis))
+
+
+def _of_real(parts: Parts, node: Node, spectrum: Spectrum) -> Pair:
+    """Return the transform of real numbers along all axes so far: half of the work."""
+    parts.spectra[node] = spectrum
+    x, how = spectrum.x, {"axis": spectrum.axis, "others": spectrum.others}
+    re, im = _apart(parts, parts.op("whole_fourier_to_pairs", (*x.shape, 2), x, **how))
+    return re, im if node.name == "fourier" else parts.negative(im, x.shape)
 
 
 @_rule("half_fourier")
 def _half_fourier(parts: Parts, node: Node) -> Pair:
     (x,) = node.args
-    axis = node.parameters["axis"]
-    given = _with_last(parts, parts.array(parts.pair(x)[0], x.shape), axis)
-    shape = (*given.shape[:-1], node.shape[axis], 2)
-    return _apart(parts, parts.op("half_fourier_to_pairs", shape, given), axis)
+    axis = node.parameters["axis"] % len(x.shape)
+    given = parts.array(parts.pair(x)[0], x.shape)
+    how = {"count": node.shape[axis], "axis": axis}
+    return _apart(parts, parts.op("half_fourier_to_pairs", (*node.shape, 2), given, **how))
 
 
 @_rule("real_fourier")
 def _real_fourier(parts: Parts, node: Node) -> Node:
     (x,) = node.args
-    axis, n = node.parameters["axis"], node.parameters["n"]
-    given = _joined(parts, parts.pair(x), x.shape, axis)
-    found = parts.op("real_fourier_of_pairs", (*given.shape[:-2], n), given, n=n)
-    return _with_last(parts, found, axis, back=True)
+    axis, n = node.parameters["axis"] % len(x.shape), node.parameters["n"]
+    given = _joined(parts, parts.pair(x), x.shape)
+    return parts.op("real_fourier_of_pairs", node.shape, given, n=n, axis=axis)
 
 
-def _joined(parts: Parts, pair: Pair, shape: tuple[int, ...], axis: int) -> Node:
-    """Return an array of pairs, with an axis before the last one."""
-    columns = []
-    for part in pair:
-        whole = _with_last(parts, parts.array(part, shape), axis)
-        column = parts.op("getitem", (*whole.shape, 1), whole, index=(..., None))
-        columns.append(column)
-    rank = len(shape)
-    return parts.op("concatenate", (*columns[0].shape[:-1], 2), columns, axis=rank)
+def _joined(parts: Parts, pair: Pair, shape: tuple[int, ...]) -> Node:
+    """Return an array of pairs: the one that these are the parts of, if there is one."""
+    found = [parts.pairs_of[part] for part in pair if part in parts.pairs_of]
+    if [number for _, number in found] == [0, 1] and found[0][0] is found[1][0]:
+        whole = found[0][0]
+        if whole.shape == (*shape, 2):
+            return whole
+    columns = [
+        parts.op("getitem", (*shape, 1), parts.array(part, shape), index=(..., None))
+        for part in pair
+    ]
+    return parts.op("concatenate", (*shape, 2), columns, axis=len(shape))
 
 
-def _apart(parts: Parts, pairs: Node, axis: int) -> Pair:
+def _apart(parts: Parts, pairs: Node) -> tuple[Node, Node]:
     """Return the parts in an array of pairs."""
-    shape = pairs.shape[:-1]
-    re, im = (
-        _with_last(parts, parts.op("getitem", shape, pairs, index=(..., k)), axis, back=True)
-        for k in range(2)
-    )
+    re, im = (parts.op("getitem", pairs.shape[:-1], pairs, index=(..., k)) for k in range(2))
+    parts.pairs_of |= {re: (pairs, 0), im: (pairs, 1)}
     return re, im
-
-
-def _with_last(parts: Parts, x: Node, axis: int, back: bool = False) -> Node:
-    """Return an array with an axis as the last one, or with that in its place again."""
-    rank = len(x.shape)
-    axis %= rank
-    if axis == rank - 1:
-        return x
-    order = [*(k for k in range(rank) if k != axis), axis]
-    if back:
-        order = [order.index(k) for k in range(rank)]
-    shape = tuple(x.shape[k] for k in order)
-    return parts.op("transpose", shape, x, axes=tuple(order))
 
 
 @_rule("matmul", "product", "full_convolution", "valid_correlation")

@@ -12,6 +12,7 @@ from tapegrad.transform import facts
 from tapegrad.transform.ir import Carried, FunctionIR, Let, makers, names_in
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.nodes import integer
+from tapegrad.transform.rules.array_specs import SPECS
 from tapegrad.transform.syntax import leaves, text_of
 
 Key = tuple[Any, ...]  # extents with equal keys are equal
@@ -87,7 +88,7 @@ class Extents:
             case ast.Subscript():
                 return self.of_part(expr, axis)
             case ast.BinOp(left, ast.MatMult(), right):
-                return self._of_product([left, right], axis)
+                return self.of_product([left, right], axis)
             case ast.BinOp() | ast.UnaryOp():
                 return self._of_broadcast(expr, axis)
             case ast.Call(ast.Attribute(base, "copy")) if self._is_array(base):
@@ -97,11 +98,12 @@ class Extents:
         return None
 
     def _of_call(self, expr: ast.Call, callee: Any, axis: int) -> Key | None:
-        rule, first = getattr(callee, "tapegrad_rule", ""), expr.args[0]
-        if rule == "stacked_product_t" and axis == 2:
-            return self._of_product(expr.args[::-1], 1)
-        if callee is np.dot or rule in ("stacked_product", "stacked_product_t"):
-            return self._of_product(expr.args, axis) if not expr.keywords else None
+        spec, first = SPECS.get(getattr(callee, "tapegrad_rule", "")), expr.args[0]
+        if spec is not None and spec.extents is not None:
+            found: Key | None = spec.extents(self, expr.args, axis)
+            return found
+        if callee is np.dot:
+            return self.of_product(expr.args, axis) if not expr.keywords else None
         if isinstance(callee, np.ufunc) and callee.signature is None:
             return self._of_broadcast(expr, axis) if not expr.keywords else None
         if any(callee is function for function in _LIKE):
@@ -110,7 +112,7 @@ class Extents:
             return self.of_number(self._item(first, axis))
         return self._of_literal(first, axis) if callee is np.array else None
 
-    def _of_product(self, factors: list[ast.expr], axis: int) -> Key | None:
+    def of_product(self, factors: list[ast.expr], axis: int) -> Key | None:
         """Return the key of an axis of a product of matrices and vectors, or of stacks of these."""
         names = [factor.id for factor in factors if isinstance(factor, ast.Name)]
         ndims = [getattr(self.types.get(name), "ndim", 0) for name in names]

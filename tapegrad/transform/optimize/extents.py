@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Hashable, Iterator, Sequence
+from typing import Any
 
 from tapegrad.transform.frontend.liveness import times_assigned
 from tapegrad.transform.generated import Facts
@@ -77,6 +78,8 @@ class Extents:
 
     def _known(self, extent: ast.expr) -> Hashable:
         """Return what the function that this one was made from says of an extent."""
+        if (number := integer(extent)) is not None:
+            return "constant", number
         found = self._names.get(name_of(extent))
         match extent:
             case ast.Subscript(shape, axis):
@@ -88,6 +91,11 @@ class Extents:
             elif name_of(extent) in self._fixed:
                 key = self.facts.extents.of_number(extent)
         return key or found or key_of(extent)
+
+    def constant(self, extent: ast.expr) -> int | None:
+        """Return an extent that is known to be a constant, None for others."""
+        key: Any = self._known(extent)
+        return key[1] if isinstance(key, tuple) and key[:1] == ("constant",) else None
 
     def of_zeros(self, call: ast.expr) -> list[ast.expr]:
         """Return the extents of the zeros that a call makes; none if it makes no zeros."""

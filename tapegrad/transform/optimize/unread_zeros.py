@@ -7,7 +7,8 @@ loop adds to each element before anything else happens to the array, it sets the
     for i in range(n):                      for i in range(n):
         k_bar[i] += a_bar                       k_bar[i] = a_bar
 
-The elements that the loop does not reach are cleared.
+The elements that the loop does not reach are cleared. If an element has several parts, as those of
+complex numbers, the loop must add to each of them.
 
 A cotangent becomes 0 when what computed the element is reversed, for what the element was before.
 If it was nothing before, nothing reads that 0. Where the loop does not run because a cotangent is
@@ -17,7 +18,7 @@ If it was nothing before, nothing reads that 0. Where the loop does not run beca
 from __future__ import annotations
 
 import ast
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tapegrad.transform.frontend.liveness import assigned, live, used
@@ -93,6 +94,19 @@ class Nest:
     targets: tuple[str, ...]
     extents: list[ast.expr]
     body: list[ast.stmt]
+
+    def layers(self, indices: Sequence[Index]) -> list[int] | None:
+        """Return the last parts of indices that are constants after those of the loops.
+
+        None if one of the indices is another one.
+        """
+        found = []
+        for index in indices:
+            number = _number(index[-1]) if index else -1
+            if index[:-1] != self.targets or number < 0:
+                return None
+            found.append(number)
+        return found
 
     def first(self, index: Index) -> int | None:
         """Return the least of the last indices of elements, of which each iteration has its own.
@@ -187,35 +201,40 @@ class _Removal:
         nest, test = nest_of(node), None
         if nest is None:
             nest, test, outer = guarded_nest_of(node)
-        if nest is None or uses_of(node, names) > 1:
+        if nest is None:
             return False
+        added = _additions(nest, site.array)
         own, whole = self.extents.known(nest.extents), self.extents.known(site.shape)
-        is_whole = own == whole
-        if not is_whole and (len(own) != 1 or len(whole) != 1 or test is not None):
+        indices = [index for _, index in added]
+        if uses_of(node, names) != len(added):
             return False
+        if indices == [nest.targets]:
+            is_whole = own == whole
+            if not is_whole and (len(own) != 1 or len(whole) != 1 or test is not None):
+                return False
+        else:
+            layers, count = nest.layers(indices), self.extents.constant(site.shape[-1])
+            if own != whole[:-1] or not layers or sorted(layers) != [*range(count or 0)]:
+                return False
+            is_whole = True
         extents = {name for extent in site.shape for name in used(extent)}
         if set(assigned(between)) & extents or any(map(may_leave, between)):
             return False
-        for at, inner in enumerate(nest.body):
-            match inner:
-                case ast.AugAssign(target, ast.Add(), value) if (
-                    index_of(target, site.array) == nest.targets
-                ):
-                    nest.body[at : at + 1] = quoted_block("x = y", x=target, y=value)
-                case _:
-                    continue
-            if test is not None:
-                part: ast.expr = name(site.array)
-                if outer:
-                    part = element_of(part, [name(target) for target in outer])
-                test.orelse += quoted_block("runtime.clear(x)", x=part)
-            if not is_whole:
-                (extent,) = nest.extents
-                rest = quoted_block("runtime.clear_from(x, n)", x=site.array, n=extent)
-                site.block[place:place] = rest
-            site.call.func = qualified(_WITHOUT_ZEROS[text_of(site.call.func)])
-            return True
-        return False
+        for at, _ in added:
+            inner = nest.body[at]
+            assert isinstance(inner, ast.AugAssign)
+            (nest.body[at],) = quoted_block("x = y", x=inner.target, y=inner.value)
+        if test is not None:
+            part: ast.expr = name(site.array)
+            if outer:
+                part = element_of(part, [name(target) for target in outer])
+            test.orelse += quoted_block("runtime.clear(x)", x=part)
+        if not is_whole:
+            (extent,) = nest.extents
+            rest = quoted_block("runtime.clear_from(x, n)", x=site.array, n=extent)
+            site.block[place:place] = rest
+        site.call.func = qualified(_WITHOUT_ZEROS[text_of(site.call.func)])
+        return True
 
     def first_use(self, site: _Site) -> tuple[int, set[str]]:
         """Return the place of the first statement that uses an array, and the names that it has.
@@ -263,13 +282,40 @@ class _Removal:
         if zero is None:
             return False
         elements = [index_of(part, site.array) for part in nodes_in(node, ast.Subscript)]
+        own = [index for index in elements if index is not None]
+        if len(own) != site.uses(node):
+            return False
+        if nest.layers(own) is not None:
+            return not read and self.leave_in_layers(nest, site)
         first = nest.first(zero)
-        if first is None or elements.count(zero) != site.uses(node):
+        if first is None or own.count(zero) != len(own):
             return False
         if not all(_is_constant(index) and _number(index[-1]) < first for index in read):
             return False
         nest.body[uses[-1]] = ast.Pass()
         return True
+
+    def leave_in_layers(self, nest: Nest, site: _Site) -> bool:
+        """Remove what sets parts of elements to 0 after their last uses."""
+        last: dict[Index, int] = {}
+        for k, inner in enumerate(nest.body):
+            for part in nodes_in(inner, ast.Subscript):
+                if (index := index_of(part, site.array)) is not None:
+                    last[index] = k
+        found = [k for index, k in last.items() if _zero(nest.body[k], site.array) == index]
+        for k in found:
+            nest.body[k] = ast.Pass()
+        return bool(found)
+
+
+def _additions(nest: Nest, array: str) -> list[tuple[int, Index]]:
+    """Return the places of what adds to elements of an array in loops, and their indices."""
+    found = []
+    for at, inner in enumerate(nest.body):
+        match inner:
+            case ast.AugAssign(target, ast.Add()) if (index := index_of(target, array)) is not None:
+                found.append((at, index))
+    return found
 
 
 def nest_of(node: ast.stmt) -> Nest | None:

@@ -40,6 +40,9 @@ class Spec:
     elements of its arguments unused. If it is `holomorphic`, its derivatives are valid for complex
     arguments. It is linear in each of the `linear` ones. What several vjps need is computed once by
     `shared`, and is ``w`` in them.
+
+    `extents` returns the key of the extent of an axis of its result, given what finds such keys
+    (`tapegrad.transform.lowering.extents.Extents`), the arguments of a call, and the axis.
     """
 
     name: str
@@ -50,6 +53,7 @@ class Spec:
     holomorphic: bool = False
     linear: tuple[str, ...] = ()
     shared: Any = None
+    extents: Callable[[Any, list[ast.expr], int], Any] | None = None
     vjp: dict[str, Any] = field(default_factory=dict)
     jvp: dict[str, Any] = field(default_factory=dict)
 
@@ -73,12 +77,13 @@ def declare(
     linear: tuple[str, ...] = (),
     value: str = "",
     like: str = "",
+    extents: Callable[[Any, list[ast.expr], int], Any] | None = None,
 ) -> None:
     """Declare a function by the name that its derivatives start with.
 
     Parameters
     ----------
-    name, *arguments, cheap, steps, chooses, holomorphic
+    name, *arguments, cheap, steps, chooses, holomorphic, extents
         The attributes of its `Spec`.
     calls
         Whether calls of NumPy's function of that name have this rule.
@@ -90,6 +95,7 @@ def declare(
         A function declared earlier whose derivatives, as functions of the result, are the same.
     """
     spec = SPECS[name] = Spec(name, arguments, cheap, steps, chooses, holomorphic, linear)
+    spec.extents = extents
     if like:
         spec.vjp, spec.jvp = SPECS[like].vjp, SPECS[like].jvp
         spec.shared = SPECS[like].shared

@@ -3,97 +3,212 @@
 # mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
+import ast
+from typing import Any
+
 import numpy as np
+from numba.cpython.unsafe.tuple import tuple_setitem
 
 from tapegrad.transform.cache.machine_code import jit
 from tapegrad.transform.fourier import (
-    transform,
-    transform_back,
-    transform_even,
-    transform_odd,
-    transform_to_real,
+    BACK,
+    EVEN,
+    FORWARD,
+    MOST_AXES,
+    ODD,
+    TO_REAL,
+    fold_lines,
+    mirror_lines,
+    transform_lines,
 )
+from tapegrad.transform.nodes import integer
 from tapegrad.transform.rules.array_specs import declare, derivative, named_function
 from tapegrad.transform.tape_memory.large_arrays import empty
 
-declare("fourier_of_pairs", "z", linear=("z",), value="fourier_of_pairs(z)")
-declare("fourier_adjoint_of_pairs", "z", linear=("z",), value="fourier_adjoint_of_pairs(z)")
-declare("half_fourier_to_pairs", "x", linear=("x",), value="half_fourier_to_pairs(x)")
-declare("real_fourier_of_pairs", "z", "n", linear=("z",), value="real_fourier_of_pairs(z, n)")
+
+def _extents(known: Any, arguments: list[ast.expr], axis: int) -> Any:
+    """Return the key of an extent of what has those of the first argument."""
+    first = arguments[0]
+    assert isinstance(first, ast.Name)
+    return known.of(first.id, axis)
+
+
+def _extents_of_pairs(known: Any, arguments: list[ast.expr], axis: int) -> Any:
+    """Return the key of an extent of an array of pairs, one for each element of an argument."""
+    first = arguments[0]
+    assert isinstance(first, ast.Name)
+    is_number = axis < known.types[first.id].ndim
+    return _extents(known, arguments, axis) if is_number else ("constant", 2)
+
+
+def _other_extent(of_others: Any) -> Any:
+    """Return what finds the keys if the extent along an axis is an argument, too."""
+
+    def found(known: Any, arguments: list[ast.expr], axis: int) -> Any:
+        _, count, along = arguments
+        is_own = axis == integer(along)
+        return known.of_number(count) if is_own else of_others(known, arguments, axis)
+
+    return found
+
+
+for _name, _extents_of, *_given in (
+    ("fourier_of_pairs", _extents, "z", "axis"),
+    ("fourier_adjoint_of_pairs", _extents, "z", "axis"),
+    ("half_fourier_to_pairs", _other_extent(_extents_of_pairs), "x", "count", "axis"),
+    ("real_fourier_of_pairs", _other_extent(_extents), "z", "n", "axis"),
+    ("scaled_pairs", _extents, "z", "n", "axis", "factor"),
+    ("whole_fourier_to_pairs", _extents_of_pairs, "x", "axis", "others"),
+    ("real_adjoint_of_pairs", _extents, "z", "axis", "others"),
+):
+    _value = f"{_name}({', '.join(_given)})"
+    declare(_name, *_given, linear=(_given[0],), value=_value, extents=_extents_of)
+
+
+@jit
+def _lines(shape, axis):
+    """Return how many lines there are before an axis, its extent, and the lines after it."""
+    outer, inner = 1, 1
+    for k in range(axis):
+        outer *= shape[k]
+    for k in range(axis + 1, len(shape)):
+        inner *= shape[k]
+    return outer, shape[axis], inner
 
 
 @named_function
 @jit
-def fourier_of_pairs(z):
-    """Return the sums of ``z[j] exp(-2 pi i j k / n)`` along the axis before the last one."""
+def fourier_of_pairs(z, axis):
+    """Return the sums of ``z[j] exp(-2 pi i j k / n)`` along an axis."""
     z = np.ascontiguousarray(z)
-    out, n = empty(z.shape), z.shape[-2]
-    transform(out, z, z.size // (2 * n), n, n)
+    out = empty(z.shape)
+    outer, n, inner = _lines(z.shape[:-1], axis)
+    transform_lines(out, z, (FORWARD, outer, n, n, inner))
     return out
 
 
 @derivative
-def fourier_of_pairs_vjp_z(z_bar, g):
-    z_bar += fourier_adjoint_of_pairs(g)
+def fourier_of_pairs_vjp_z(z_bar, axis, g):
+    z_bar += fourier_adjoint_of_pairs(g, axis)
 
 
 @named_function
 @jit
-def fourier_adjoint_of_pairs(z):
-    """Return the sums of ``z[j] exp(2 pi i j k / n)`` along the axis before the last one."""
+def fourier_adjoint_of_pairs(z, axis):
+    """Return the sums of ``z[j] exp(2 pi i j k / n)`` along an axis."""
     z = np.ascontiguousarray(z)
-    out, n = empty(z.shape), z.shape[-2]
-    transform_back(out, z, z.size // (2 * n), n, n)
+    out = empty(z.shape)
+    outer, n, inner = _lines(z.shape[:-1], axis)
+    transform_lines(out, z, (BACK, outer, n, n, inner))
     return out
 
 
 @derivative
-def fourier_adjoint_of_pairs_vjp_z(z_bar, g):
-    z_bar += fourier_of_pairs(g)
+def fourier_adjoint_of_pairs_vjp_z(z_bar, axis, g):
+    z_bar += fourier_of_pairs(g, axis)
+
+
+# -- of real numbers -------------------------------------------------------------------------------
 
 
 @named_function
 @jit
-def half_fourier_to_pairs(x):
-    """Return the transform of real numbers along the last axis, for frequencies up to n / 2."""
+def half_fourier_to_pairs(x, count, axis):
+    """Return the transform of real numbers along an axis, for frequencies up to n / 2."""
     x = np.ascontiguousarray(x)
-    n = x.shape[-1]
-    count = n // 2 + 1
-    out = empty(x.shape[:-1] + (count, 2))  # noqa: RUF005 (numba)
-    if n % 2:
-        transform_odd(out, x, x.size // n, n, count)
-    else:
-        transform_even(out, x, x.size // n, n, count)
+    outer, n, inner = _lines(x.shape, axis)
+    out = empty(tuple_setitem(x.shape, axis, count) + (2,))  # noqa: RUF005 (numba)
+    transform_lines(out, x, (ODD if n % 2 else EVEN, outer, n, count, inner))
     return out
 
 
 @derivative
-def half_fourier_to_pairs_vjp_x(x_bar, g):
-    n = x_bar.shape[-1]
-    x_bar += real_fourier_of_pairs(_scaled(g, n, 0.5), n)
+def half_fourier_to_pairs_vjp_x(x_bar, axis, g):
+    n = x_bar.shape[axis]
+    x_bar += real_fourier_of_pairs(scaled_pairs(g, n, axis, 0.5), n, axis)
 
 
 @named_function
 @jit
-def real_fourier_of_pairs(z, n):
+def real_fourier_of_pairs(z, n, axis):
     """Return the n real numbers that `half_fourier_to_pairs` transforms, times n."""
     z = np.ascontiguousarray(z)
-    count = z.shape[-2]
-    out = empty(z.shape[:-2] + (n,))  # noqa: RUF005 (numba)
-    transform_to_real(out, z, z.size // (2 * count), count, n)
+    outer, count, inner = _lines(z.shape[:-1], axis)
+    out = empty(tuple_setitem(z.shape[:-1], axis, n))
+    transform_lines(out, z, (TO_REAL, outer, count, n, inner))
     return out
 
 
 @derivative
-def real_fourier_of_pairs_vjp_z(z_bar, n, g):
-    z_bar += _scaled(half_fourier_to_pairs(g), n, 2.0)
+def real_fourier_of_pairs_vjp_z(z_bar, n, axis, g):
+    z_bar += scaled_pairs(half_fourier_to_pairs(g, n // 2 + 1, axis), n, axis, 2.0)
+
+
+@named_function
+@jit
+def scaled_pairs(z, n, axis, factor):
+    """Return pairs of which those that stand for two frequencies are multiplied by a factor."""
+    z = np.ascontiguousarray(z)
+    outer, count, inner = _lines(z.shape[:-1], axis)
+    out = empty(z.shape)
+    to, given = out.reshape((outer, count, 2 * inner)), z.reshape((outer, count, 2 * inner))
+    for i in range(outer):
+        for k in range(count):
+            own = 1.0 if k == 0 or 2 * k == n else factor
+            for j in range(2 * inner):
+                to[i, k, j] = given[i, k, j] * own
+    return out
+
+
+@derivative
+def scaled_pairs_vjp_z(z_bar, n, axis, factor, g):
+    z_bar += scaled_pairs(g, n, axis, factor)
+
+
+# All frequencies of real numbers: half of the work. Other axes, as bits, are transformed as well.
 
 
 @jit
-def _scaled(z, n, factor):
-    """Return pairs of which those that stand for two frequencies are multiplied by a factor."""
-    out = z * factor
-    out[..., 0, :] = z[..., 0, :]
-    if n % 2 == 0:
-        out[..., -1, :] = z[..., -1, :]
+def _request(shape, axis, others):
+    """Return the request of `mirror_lines` and `fold_lines`, without addresses."""
+    found = (len(shape), axis, others, 1, 1, 1, 1)
+    for k in range(len(shape)):
+        found = tuple_setitem(found, len(found) - MOST_AXES + k, shape[k])
+    return found
+
+
+@named_function
+@jit
+def whole_fourier_to_pairs(x, axis, others):
+    """Return the transform of real numbers along an axis and others, for all frequencies."""
+    half = half_fourier_to_pairs(x, x.shape[axis] // 2 + 1, axis)
+    for k in range(x.ndim):
+        if (others >> k) & 1:
+            half = fourier_of_pairs(half, k)
+    out = empty(x.shape + (2,))  # noqa: RUF005 (numba)
+    mirror_lines(out, half, _request(x.shape, axis, others))
     return out
+
+
+@derivative
+def whole_fourier_to_pairs_vjp_x(x_bar, axis, others, g):
+    x_bar += real_adjoint_of_pairs(g, axis, others)
+
+
+@named_function
+@jit
+def real_adjoint_of_pairs(z, axis, others):
+    """Return the real part of the adjoint transform along an axis and others."""
+    z = np.ascontiguousarray(z)
+    n = z.shape[axis]
+    half = empty(tuple_setitem(z.shape[:-1], axis, n // 2 + 1) + (2,))  # noqa: RUF005 (numba)
+    fold_lines(half, z, _request(z.shape[:-1], axis, others))
+    for k in range(z.ndim - 1):
+        if (others >> k) & 1:
+            half = fourier_adjoint_of_pairs(half, k)
+    return real_fourier_of_pairs(half, n, axis)
+
+
+@derivative
+def real_adjoint_of_pairs_vjp_z(z_bar, axis, others, g):
+    z_bar += whole_fourier_to_pairs(g, axis, others)

@@ -9,9 +9,22 @@ from tapegrad.transform.rules.array_specs import declare, derivative, named_func
 from tapegrad.transform.rules.numpy_functions.linear_algebra import add_product_22
 from tapegrad.transform.tape_memory.large_arrays import zeros
 
-declare("stacked_product", "x", "y", linear=("x", "y"), value="stacked_product(x, y)")
-declare("stacked_product_t", "x", "y", linear=("x", "y"), value="stacked_product_t(x, y)")
-declare("stacked_t_product", "x", "y", linear=("x", "y"), value="stacked_t_product(x, y)")
+
+def _declare(name: str, turned: str = "") -> None:
+    """Declare a product of stacks; some of the factors are transposed."""
+
+    def extents(known, arguments, axis):
+        if axis == 0:
+            return known.of(arguments[0].id, 0)
+        place = {"x": (1, 2), "y": (2, 1)}["xy"[axis - 1]]
+        return known.of(arguments[axis - 1].id, place["xy"[axis - 1] in turned])
+
+    declare(name, "x", "y", linear=("x", "y"), value=f"{name}(x, y)", extents=extents)
+
+
+_declare("stacked_product")
+_declare("stacked_product_t", turned="y")
+_declare("stacked_t_product", turned="x")
 
 
 @named_function

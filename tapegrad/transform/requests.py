@@ -1,0 +1,96 @@
+"""Functions that all programs share: compiled once, found by symbols, called with requests.
+
+numba would compile its functions of arrays for each layout, which takes up to two seconds, and LLVM
+would repeat the code in each caller. Here one function does something for all programs. It sees a
+request: an array of integers, such as addresses, extents, and distances in memory. It is compiled,
+or loaded from disk, when it is called first. Machine code, also that on disk, finds it by a symbol.
+"""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+from numba.core import cgutils
+
+from tapegrad.kernels import native
+from tapegrad.kernels.sources import sources
+
+WORD = ir.IntType(64)
+_PREFIX = "tapegrad_"  # of symbols
+_places: dict[str, ctypes.c_int64] = {}  # where machine code finds the addresses of functions
+
+
+def share(module: str, names: Sequence[str]) -> None:
+    """Let machine code call functions of a module by their names.
+
+    Parameters
+    ----------
+    module
+        A module beside this one, which is imported only if they are to be compiled. What they are
+        made of is in it, in the module of its name without ``_code``, and in
+        `tapegrad.kernels.intrinsics`.
+    names
+        The names of the functions: of one integer, the address of a request.
+    """
+    for name in names:
+        start = functools.partial(_start, module, name)
+        place = _places[name] = ctypes.c_int64(native.on_first_call(start, 1))
+        llvm.add_symbol(_PREFIX + name, ctypes.addressof(place))
+
+
+def _start(module: str, name: str) -> int:
+    """Compile or load a function; return its address."""
+    address = native.compiled(f"tapegrad.transform.{module}", name, "int64", 1, _sources(module))
+    _places[name].value = address
+    return address
+
+
+@functools.cache
+def _sources(module: str) -> bytes:
+    own = f"transform/{module}.py", f"transform/{module.removesuffix('_code')}.py"
+    return b"".join(sources(*own, "kernels/intrinsics.py"))
+
+
+def call(builder: Any, name: str, words: Sequence[Any]) -> Any:
+    """Write a call of a function with a request; it returns 0 if the function cannot be loaded."""
+    request = cgutils.alloca_once(builder, ir.ArrayType(WORD, len(words)))
+    for place, word in enumerate(words):
+        builder.store(word, cgutils.gep_inbounds(builder, request, 0, place))
+    return call_with(builder, name, builder.ptrtoint(request, WORD))
+
+
+def call_with(builder: Any, name: str, request: Any) -> Any:
+    """Write a call of a function with the address of a request."""
+    kind = ir.FunctionType(WORD, [WORD]).as_pointer()
+    return builder.call(builder.load(external(builder, _PREFIX + name, kind)), [request])
+
+
+def external(builder: Any, symbol: str, kind: Any) -> Any:
+    """Return the variable of a symbol in the module that is written."""
+    found = builder.module.globals.get(symbol)
+    if found is None:
+        found = cgutils.add_global_variable(builder.module, kind, symbol)
+        found.linkage = "external"
+    return found
+
+
+def matrix_words(builder: Any, array: Any, is_turned: bool = False) -> list[Any]:
+    """Return the words of a request for a matrix, a vector, or a stack of matrices.
+
+    They are the address, the distance to the next matrix of a stack, two extents, and the distances
+    along the axes; distances are in bytes. Vectors are matrices of one column.
+    """
+    shape, strides = (cgutils.unpack_tuple(builder, t) for t in (array.shape, array.strides))
+    step = strides[0] if len(shape) == 3 else WORD(0)
+    extents, distances = shape[-2:], strides[-2:]
+    if len(shape) == 1:
+        extents, distances = [*shape, WORD(1)], [*strides, WORD(8)]
+    if is_turned:
+        extents, distances = extents[::-1], distances[::-1]
+    return [builder.ptrtoint(array.data, WORD), step, *extents, *distances]
