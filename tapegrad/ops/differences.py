@@ -22,6 +22,7 @@ from tapegrad.ops.shape import (
     moveaxis,
     order_of_copies,
     ravel,
+    reshape,
 )
 from tapegrad.ops.table.array_kinds import bilinear
 from tapegrad.ops.table.batching import aligned
@@ -96,22 +97,36 @@ def _slope(x: Any, spacing: Any, axis: int, edge_order: int) -> Any:
     count = shape_of(x)[axis]
     if count < edge_order + 1:
         raise ValueError(f"gradient: axis {axis} needs {edge_order + 1} elements or more")
-    x = moveaxis(_as_real(x), axis, -1)
-    spacing = _as_real(spacing)
-    steps = spacing * np.ones(count - 1) if rank(spacing) == 0 else diff(spacing)
-    steps = in_precision_of(x, steps)
-    slopes = (x[..., 1:] - x[..., :-1]) / steps
-    before, behind = steps[:-1], steps[1:]
-    if rank(spacing) == 0:  # without the element between, which may be large or not finite
-        inside = (x[..., 2:] - x[..., :-2]) / (before + behind)
+    x, spacing = _as_real(x), in_precision_of(x, _as_real(spacing))
+    whole, after = (slice(None),) * axis, (1,) * (rank(x) - 1 - axis)
+
+    def part(a: Any, start: int, stop: int) -> Any:
+        return a[(*whole, slice(start, stop))]
+
+    is_uniform = rank(spacing) == 0
+    steps = spacing if is_uniform else reshape(diff(spacing), (count - 1, *after))
+
+    def step(start: int, stop: int) -> Any:
+        return steps if is_uniform else steps[start:stop]
+
+    def slopes(start: int, stop: int) -> Any:
+        """Return those from some elements to the next ones."""
+        there, here = part(x, start + 1, stop + 1), part(x, start, stop)
+        return (there - here) / step(start, stop)
+
+    if is_uniform:  # without the element between, which may be large or not finite
+        inside = (part(x, 2, count) - part(x, 0, count - 2)) / (steps + steps)
     else:
-        inside = (behind * slopes[..., :-1] + before * slopes[..., 1:]) / (before + behind)
-    first, last = slopes[..., :1], slopes[..., -1:]
+        before, behind = step(0, count - 2), step(1, count - 1)
+        inside = behind * slopes(0, count - 2) + before * slopes(1, count - 1)
+        inside = inside / (before + behind)
+    first, last = slopes(0, 1), slopes(count - 2, count - 1)
     if edge_order == 2:
-        first = first + (slopes[..., :1] - slopes[..., 1:2]) * steps[0] / (steps[0] + steps[1])
-        last = last + (slopes[..., -1:] - slopes[..., -2:-1]) * steps[-1] / (steps[-1] + steps[-2])
-    found = moveaxis(concatenate([first, inside, last], -1), -1, axis)
-    return laid_out(found, order_of_copies(moveaxis(x, -1, axis), "K"))
+        one, two = step(0, 1), step(1, 2)
+        first = first + (first - slopes(1, 2)) * one / (one + two)
+        one, two = step(count - 2, count - 1), step(count - 3, count - 2)
+        last = last + (last - slopes(count - 3, count - 2)) * one / (one + two)
+    return laid_out(concatenate([first, inside, last], axis), order_of_copies(x, "K"))
 
 
 def _as_real(x: Any) -> Any:

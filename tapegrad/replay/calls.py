@@ -259,11 +259,22 @@ def _product(text: Text, node: Node, name: str) -> None:
         raise NotRecordedError("a product with something else than arrays of floats")
     if not x.dtype == y.dtype == node.dtype:
         raise NotRecordedError("a product of two dtypes")
-    are_stacks = len(x.shape) == len(y.shape) == 3 and x.shape[0] == y.shape[0]
+    are_stacks = len(x.shape) == len(y.shape) >= 3 and x.shape[:-2] == y.shape[:-2]
     if are_stacks and node.dtype == FLOAT:
-        left, turned = text.array(x), _turned(text, y)
+        turned = _turned(text, y)
         function = "stacked_product" if turned is None else "stacked_product_t"
-        text.line(f"{name} = {function}({left}, {turned or text.array(y)})")
+        factors = [(text.array(x), x.shape), (turned or text.array(y), y.shape)]
+        if turned is not None:
+            factors[1] = turned, (*y.shape[:-2], y.shape[-1], y.shape[-2])
+        back = ""
+        if len(x.shape) > 3:  # as stacks of one axis
+            count = " * ".join(map(text.extent, x.shape[:-2]))
+            for k, (array, shape) in enumerate(factors):
+                matrix = ", ".join(map(text.extent, shape[-2:]))
+                factors[k] = f"{array}.reshape(({count}, {matrix}))", shape
+            back = f".reshape({text.shape(node.shape)})"
+        given = ", ".join(array for array, _ in factors)
+        text.line(f"{name} = {function}({given}){back}")
         return
     left, right = _factor(text, x), _factor(text, y)
     if max(len(x.shape), len(y.shape)) <= 2:
