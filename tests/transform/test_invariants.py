@@ -1,5 +1,8 @@
 """Indices that do not change in a loop are computed before it: inner loops are vectorized then."""
 
+import copy
+import re
+
 import numba
 import numpy as np
 import pytest
@@ -78,3 +81,78 @@ def test_loops_over_rows_beside_each_other_are_vectorized():
     faster = source.split("# versions that run faster")[1]
     assert "runtime.block" in faster
     assert "vector_math.tanh" in faster
+
+
+@tg.njit
+def gathered(x, rows, order):
+    total = 0.0
+    for i in range(rows.size):
+        for j in range(x.shape[1]):
+            k = rows[i]
+            m = order[0, i]
+            total += x[k, j] * np.sin(x[m, j])
+    return total
+
+
+@tg.njit
+def rows_that_change(x, rows):
+    total = 0.0
+    for i in range(rows.size - 1):
+        for j in range(x.shape[1]):
+            k = rows[i]
+            rows[i] = rows[i + 1]
+            total += np.sin(x[k, j])
+    return total
+
+
+@tg.njit
+def rows_under_another_name(x, rows):
+    total = 0.0
+    same = rows[1:]
+    for i in range(1, rows.size):
+        for j in range(x.shape[1]):
+            k = rows[i]
+            same[i - 1] = rows[0]
+            total += np.sin(x[k, j])
+    return total
+
+
+@tg.njit
+def rows_that_are_checked(x, rows, count):
+    total = 0.0
+    for i in range(count):
+        for j in range(x.shape[1]):
+            if i >= rows.size:
+                break
+            k = rows[i]
+            total += np.sin(x[k, j])
+    return total
+
+
+ROWS = np.array([2, 0, -1, 1, 2])
+
+
+@pytest.mark.compiled
+def test_indices_that_are_read():
+    x = np.cos(np.arange(12.0)).reshape(3, 4)
+    for f, args in (
+        (gathered, (ROWS, np.array([ROWS[::-1], ROWS]))),
+        (rows_that_change, (ROWS,)),
+        (rows_under_another_name, (ROWS,)),
+        (rows_that_are_checked, (ROWS, 9)),
+    ):
+        expected = tg.grad(f.py_func)(x, *copy.deepcopy(args))
+        found = tg.grad(f)(x, *copy.deepcopy(args))
+        np.testing.assert_allclose(found, expected, rtol=1e-12)
+    none = np.ones((3, 0))  # nothing is read where no loop runs
+    assert tg.grad(gathered)(none, ROWS, np.zeros((1, 0), np.int64)).shape == (3, 0)
+
+
+def test_what_is_read_before_loops():
+    kinds = [numba.types.Array(numba.types.float64, 2, "C")]
+    kinds += [numba.types.Array(numba.types.int64, ndim, "C") for ndim in (1, 2)]
+    assert re.search(r"rows\[i\w*\] if 0 < ", tg.grad(gathered).source(tuple(kinds)))
+    for f in (rows_that_change, rows_under_another_name):
+        assert " if 0 < " not in tg.grad(f).source(tuple(kinds[:2]))
+    count = (*kinds[:2], numba.types.int64)
+    assert " if 0 < " not in tg.grad(rows_that_are_checked).source(count)

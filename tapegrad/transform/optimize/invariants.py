@@ -1,4 +1,4 @@
-"""Indices that all iterations of a loop share are computed before it.
+"""Indices that all iterations of a loop share are computed, or read, before it.
 
 So it is seen that iterations of the inner loop use neighbouring elements::
 
@@ -7,6 +7,13 @@ So it is seen that iterations of the inner loop use neighbouring elements::
             k = 1 + i                       for j in range(m):
             l = 1 + j                           l = 1 + j
             total += x[k, l]                    total += x[k, l]
+
+What is read from an array of integers is read only if there is an iteration::
+
+    for i in range(n):                  for i in range(n):
+        for j in range(m):                  k = rows[i] if 0 < m else 0
+            k = rows[i]                     for j in range(m):
+            total += x[k, j]                    total += x[k, j]
 """
 
 from __future__ import annotations
@@ -18,22 +25,42 @@ from numba.core import types
 
 from tapegrad.transform.frontend.liveness import assigned, times_assigned, used
 from tapegrad.transform.generated import Facts
+from tapegrad.transform.independence.plan import range_of
+from tapegrad.transform.kinds import is_array
+from tapegrad.transform.nodes import integer
 from tapegrad.transform.optimize.function import Function
-from tapegrad.transform.syntax import binding, blocks_of, key_of, nodes_in
+from tapegrad.transform.sharing.flow import Flow
+from tapegrad.transform.syntax import (
+    arguments_of,
+    array_of,
+    binding,
+    blocks_of,
+    has,
+    key_of,
+    leaves,
+    may_leave,
+    name_of,
+    nodes_in,
+    subtree,
+)
+from tapegrad.transform.trees import quoted
 
 
 def move_out_invariants(function: Function) -> bool:
-    """Move assignments of sums of integers before loops in which they do not change."""
-    return _move_out(function.tree.body, function.analyses.live_after, function.facts)
+    """Move assignments of integers before loops in which they do not change."""
+    analyses = function.analyses
+    return _move_out(function.tree.body, analyses.live_after, function.facts, analyses.flow)
 
 
-def _move_out(body: list[ast.stmt], live_after: dict[int, set[str]], facts: Facts) -> bool:
+def _move_out(
+    body: list[ast.stmt], live_after: dict[int, set[str]], facts: Facts, flow: Flow
+) -> bool:
     is_changed = False
     for node in [*body]:
         for block in blocks_of(node):
-            is_changed |= _move_out(block, live_after, facts)
+            is_changed |= _move_out(block, live_after, facts, flow)
         if isinstance(node, ast.For):
-            found = _invariants(node, live_after[id(node)], facts)
+            found = _invariants(node, live_after[id(node)], facts, flow)
             node.body = [part for part in node.body if part not in found] or [ast.Pass()]
             place = body.index(node)
             body[place:place] = _once(found, node)
@@ -66,7 +93,7 @@ def _rename(tree: ast.AST, names: dict[str, str]) -> None:
         node.id = names.get(node.id, node.id)
 
 
-def _invariants(loop: ast.For, needed: set[str], facts: Facts) -> list[ast.stmt]:
+def _invariants(loop: ast.For, needed: set[str], facts: Facts, flow: Flow) -> list[ast.stmt]:
     """Return the statements of a loop that can be before it.
 
     Parameters
@@ -78,18 +105,80 @@ def _invariants(loop: ast.For, needed: set[str], facts: Facts) -> list[ast.stmt]
     times = times_assigned(loop.body)
     read = used(loop.iter)
     found: list[ast.stmt] = []
+    runs = _runs(loop)
     for node in loop.body:
         match binding(node):
             case (target, value) if (
-                _is_sum(value, facts)
-                and not used(value) & changing
-                and target not in needed | read
-                and times[target] == 1
+                not used(value) & changing and target not in needed | read and times[target] == 1
             ):
-                found.append(node)
-                changing.discard(target)
-            case _:
-                read |= used(node)
+                if _is_sum(value, facts):
+                    found.append(node)
+                    changing.discard(target)
+                    continue
+                if runs is not None and _is_item(value, facts):
+                    array = array_of(value)
+                    if not any(flow.may_share(array, other) for other in _written(loop, facts)):
+                        node = _assigned(node, runs)
+                        found.append(node)
+                        changing.discard(target)
+                        continue
+        read |= used(node)
+        if may_leave(node) or has(node, ast.Raise):  # what is read afterwards may not be there
+            runs = None
+    return found
+
+
+def _runs(loop: ast.For) -> ast.expr | None:
+    """Return whether there is an iteration, None if that is not known."""
+    if arguments_of(loop.iter, "range") is None:
+        return None
+    start, stop, step = range_of(loop.iter)
+    length = integer(step)
+    if not length:
+        return None
+    first, last = integer(start), integer(stop)
+    if first is not None and last is not None:
+        return ast.Constant(len(range(first, last, length)) > 0)
+    order = "start < stop" if length > 0 else "start > stop"
+    return quoted(order, start=start, stop=stop)
+
+
+def _assigned(node: ast.stmt, runs: ast.expr) -> ast.stmt:
+    """Let a statement assign what it reads if a loop runs, and 0 otherwise."""
+    assert isinstance(node, ast.Assign)
+    if not isinstance(runs, ast.Constant):
+        node.value = quoted("value if runs else 0", value=node.value, runs=runs)
+    elif not runs.value:
+        node.value = ast.Constant(0)
+    return node
+
+
+def _is_item(node: ast.expr, facts: Facts) -> bool:
+    """Whether an expression reads an element of an array of integers, by given indices."""
+    kind = facts.kind(array_of(node)) if array_of(node) else None
+    if not isinstance(kind, types.Array) or kind.dtype != types.int64:
+        return False
+    assert isinstance(node, ast.Subscript)
+    parts = leaves(node.slice)
+    return len(parts) == kind.ndim and all(_is_sum(part, facts) for part in parts)
+
+
+def _written(loop: ast.For, facts: Facts) -> set[str]:
+    """Return the arrays that a loop may write to: those that are stored to, or that calls get."""
+    found: set[str] = set()
+    for node in subtree(loop):
+        match node:
+            case ast.Assign(targets=targets):
+                found |= {array for target in targets if (array := array_of(target))}
+            case ast.AugAssign(target=ast.Subscript() as target):
+                found.add(array_of(target))
+            case ast.AugAssign(target=ast.Name(id=name)):
+                found |= {name} if is_array(facts.kind(name)) else set()
+        for call in nodes_in(node, ast.Call):
+            method = [call.func.value] if isinstance(call.func, ast.Attribute) else []
+            for part in (*method, *call.args):
+                name = name_of(part)
+                found |= {name} if name and is_array(facts.kind(name)) else set()
     return found
 
 
