@@ -14,7 +14,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # The layers, from the bottom up: what stands in one imports nothing from those after it. A module
 # belongs to the longest name that it begins with.
 LAYERS = [
-    ["forks", "imports", "probes"],
+    ["forks", "garbage", "imports", "probes"],
     ["kernels"],
     ["cuda"],
     ["tape"],

@@ -55,6 +55,9 @@ ONE_THREAD = {
 LIBRARIES = {"tapegrad": of_tapegrad, "JAX": of_jax, "op by op": partial(of_tapegrad, jit=False)}
 """The sides, in the order in which they run."""
 
+# as installed: Python has read the sources before
+WITH_BYTECODE = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+
 COLUMNS = ("program", "field", "tapegrad", "JAX", "ratio", "first call", "that of JAX")
 
 
@@ -201,7 +204,7 @@ def follow(
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
-            env={**os.environ, **ONE_THREAD, "TAPEGRAD_CACHE_DIR": cache},
+            env={**WITH_BYTECODE, **ONE_THREAD, "TAPEGRAD_CACHE_DIR": cache},
         )
         lines: queue.Queue[str | None] = queue.Queue()
         reader = threading.Thread(target=pass_on, args=(process.stdout, lines), daemon=True)
@@ -296,7 +299,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         warm = "import numpy as np, tapegrad as tg; tg.grad(lambda x: np.sum(x * x))(np.ones(3))"
         subprocess.run(
             [sys.executable, "-c", warm],
-            env={**os.environ, **ONE_THREAD, "TAPEGRAD_CACHE_DIR": cache},
+            env={**WITH_BYTECODE, **ONE_THREAD, "TAPEGRAD_CACHE_DIR": cache},
             check=True,
         )
         for name in options.program or PROGRAMS:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numba
@@ -24,6 +22,7 @@ from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.eager.traced import NotRecordedError, RecordingError, Traced, record
 from tapegrad.eager.traced_calls import is_narrow
 from tapegrad.eager.values import standing_for
+from tapegrad.garbage import without_collection
 from tapegrad.pytrees import Build, tree
 from tapegrad.replay.arguments import Arguments
 from tapegrad.replay.compiled import Region, is_tracked
@@ -81,7 +80,7 @@ class Recorded:
         self._count = 0  # of recorded values
         self._device = arguments.devices[0] if arguments.devices else HOST
         try:
-            with _without_collection():
+            with without_collection():
                 self._record(arguments)
         except OnlyCalledError as error:
             self.plan, self.reason = None, str(error)
@@ -314,18 +313,3 @@ def _shown(leaf: Any, has_tensors: bool) -> Any:
     if has_tensors and isinstance(leaf, (np.ndarray, np.generic, float)):
         return wrap(np.asarray(leaf))
     return leaf
-
-
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """Do not look for garbage among the many objects of a recording, nearly all of which stay.
-
-    That took a sixth of the first call of a program with 3300 values.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

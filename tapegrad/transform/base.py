@@ -26,13 +26,14 @@ from numba.core.typing.typeof import Purpose, typeof, typeof_impl
 from tapegrad.cuda.array import DeviceArray
 from tapegrad.eager.lines import level_of_user
 from tapegrad.eager.tensor import Tensor
+from tapegrad.garbage import without_collection
 from tapegrad.imports import whole_imports
 from tapegrad.kernels import native
 from tapegrad.kernels.dtypes import not_compiled
 from tapegrad.kernels.progress import compiling
 from tapegrad.probes import add_call_probe, probe
 from tapegrad.tape.avals import DIFFERENTIABLE
-from tapegrad.transform import blas, frozen  # noqa: F401 (gives machine code a symbol)
+from tapegrad.transform import blas, fourier, frozen, lapack  # noqa: F401 (symbols of machine code)
 from tapegrad.transform.cache.fingerprint import Fingerprint
 from tapegrad.transform.codegen import store
 from tapegrad.transform.declared import Declared
@@ -218,7 +219,8 @@ class Derivative(Recording):
         """Compile it for a signature."""
         arguments, _ = sigutils.normalize_signature(sig)
         arguments = tuple(arguments)
-        with compiling(f"a derivative of {self.root.py_func.__name__}"), global_compiler_lock:
+        what = f"a derivative of {self.root.py_func.__name__}"
+        with compiling(what), global_compiler_lock, without_collection():
             called, self._called = self._called, False
             if called and (assuming := self._compiled_assuming(arguments)) is not None:
                 return assuming.entry_point
