@@ -82,6 +82,8 @@ def lowered(recorded: list[Node], only_ops: bool = False) -> tuple[list[Node], d
             nodes += _extreme(node)
         elif node.name == "argsort" and not node.parameters.keys() - {"axis", "kind", "stable"}:
             nodes += _argsort(node)
+        elif (turned := _turned_over(node)) is not None:
+            nodes.append(turned)
         elif (chosen := _chosen(node)) is not None:
             same[node] = chosen
             continue
@@ -226,6 +228,42 @@ def _number(arg: Node) -> Node | float:
     first = arg.example.flat[0]
     are_equal = np.array_equal(arg.example.view(np.int64), np.full(arg.shape, first).view(np.int64))
     return float(first) if are_equal else arg
+
+
+def _turned_over(node: Node) -> Node | None:
+    """Return a concatenation of slices of one array as what is read there by an index.
+
+    None for others, and along the last axis: copies of rows are read faster than by an index.
+    """
+    if node.name != "concatenate" or node.parameters["axis"] is None:
+        return None
+    parts, axis = node.args[0], node.parameters["axis"] % len(node.shape)
+    bases = {part.args[0] for part in parts if isinstance(part, Node) and part.name == "getitem"}
+    if len(bases) != 1 or axis == len(node.shape) - 1:
+        return None
+    (base,) = bases
+    places = [_places(part, base, axis) for part in parts]
+    if any(found is None for found in places) or not node.shape[axis]:
+        return None
+    index = *[slice(None)] * axis, np.concatenate([p for p in places if p is not None])
+    return Node("gather", of(node.shape, node.dtype), (base,), {"index": index}, TABLE["gather"])
+
+
+def _places(part: Any, base: Node, axis: int) -> np.ndarray | None:
+    """Return where the parts of a slice of an array along an axis are, None for other parts."""
+    if not isinstance(part, Node) or part.name != "getitem" or part.args[0] is not base:
+        return None
+    index = part.parameters["index"]
+    entries = list(index) if type(index) is tuple else [index]
+    if any(type(entry) is not slice for entry in entries) or len(part.shape) != len(base.shape):
+        return None
+    entries += [slice(None)] * (len(base.shape) - len(entries))
+    whole = [len(range(n)[entry]) == n for n, entry in zip(base.shape, entries, strict=True)]
+    if not all(is_whole or k == axis for k, is_whole in enumerate(whole)):
+        return None
+    if any(e.step not in (None, 1) for k, e in enumerate(entries) if k != axis):
+        return None
+    return np.arange(base.shape[axis])[entries[axis]]
 
 
 def _chosen(node: Node) -> Node | None:

@@ -283,3 +283,32 @@ def test_views_are_reshaped(given, wanted, view, monkeypatch):
     assert_equal(jitted(x), f(x), 1e-13, 1e-13)
     gradient = tg.jit(lambda x: tg.grad(lambda x: tg.sum(f(x)[0] ** 2))(x))
     assert_equal(gradient(x), tg.grad(lambda x: tg.sum(f(x)[0] ** 2))(x), 1e-11, 1e-12)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("shift", [1, -1, 2, 5, 0])
+def test_rolled_arrays_are_read_where_they_are(axis, shift, monkeypatch):
+    """But for the last axis, along which copies are read faster."""
+    interpret(monkeypatch)
+
+    def f(x):
+        return np.sin(np.roll(x, shift, axis)) * x + np.roll(x * x, shift, axis)[::-1]
+
+    x = np.cos(np.arange(60.0)).reshape(3, 5, 4)
+    jitted = tg.jit(f)
+    assert is_compiled(jitted.inspect(x))
+    assert_equal(jitted(x), f(x), 1e-13, 1e-13)
+    if axis < 2:
+        assert "2 loop nests" in jitted.inspect(x)  # of the squares, and of the result
+
+
+@pytest.mark.compiled
+def test_derivatives_of_rolled_arrays():
+    def f(x):
+        parts = np.concatenate([x[2:], x[:1], x[::-1]])
+        return tg.sum(np.sin(np.roll(x, 1, 0) * np.roll(x, -1, 1))) + tg.sum(parts[1:] * parts[:-1])
+
+    x = np.cos(np.arange(60.0)).reshape(5, 12)
+    jitted = tg.jit(f)
+    assert_equal(tg.grad(jitted)(x), tg.grad(f)(x), 1e-11, 1e-12)
+    assert_equal(tg.hvp(jitted)(x, np.sin(x)), tg.hvp(f)(x, np.sin(x)), 1e-11, 1e-12)

@@ -6,6 +6,7 @@ import re
 import numba
 import numpy as np
 import pytest
+import scipy.special
 
 import tapegrad as tg
 from tapegrad.transform import vector_math
@@ -626,6 +627,8 @@ def test_functions_at_special_points(name):
     compiled = numba.njit(lambda x: one(x))
     expected = {"erf": math.erf, "erfc": math.erfc, "gaussian": lambda x: np.exp(-x * x)}
     expected |= {"one_minus_square": lambda x: (1.0 - x) * (1.0 + x)}
+    expected |= {"sigmoid": scipy.special.expit, "ndtr": scipy.special.ndtr}
+    expected |= {"softplus": lambda x: np.logaddexp(0.0, x)}
     for x in SPECIAL:
         if name in vector_math.SINES and abs(x) > vector_math.LIMIT:
             continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import nullcontext
 
 from tapegrad.transform.builder import Builder
@@ -389,4 +389,15 @@ class LoopCode:
         sums = len(self.plan.sums) + len(self.fixed)
         scattered = sum(e.position is None for e, _, _ in self.put_aside)
         moved = scattered + len(self.iteration.gathered)
-        return self.iteration.work + 4 * sums + 2 * len(self._neighbours()) - 2 * moved
+        near = 2 * len(self._neighbours())
+        return self.iteration.work + 4 * sums + near + 2 * self._lines_beside() - 2 * moved
+
+    def _lines_beside(self) -> int:
+        """Return how many lines of arrays are added to beside others, which may be the same."""
+        lines: dict[str, set[Hashable]] = {}
+        for element, _, mask in self.put_aside:
+            if mask is None and element.position is not None:
+                if element.array in self.elements.added:
+                    line = element.position.base, *map(key_of, element.index[:-1])
+                    lines.setdefault(element.array, set()).add(line)
+        return sum(len(found) for found in lines.values() if len(found) > 1)

@@ -320,8 +320,8 @@ def _additions(nest: Nest, array: str) -> list[tuple[int, Index]]:
 
 def nest_of(node: ast.stmt) -> Nest | None:
     """Return the loops that a statement is, None for other statements."""
-    targets, extents, body = _loops([node])
-    return _nest(targets, extents, body, body)
+    targets, extents, body, between = _loops([node])
+    return _nest(targets, extents, body, [*between, *body])
 
 
 def guarded_nest_of(node: ast.stmt) -> tuple[Nest | None, ast.If | None, list[str]]:
@@ -329,12 +329,12 @@ def guarded_nest_of(node: ast.stmt) -> tuple[Nest | None, ast.If | None, list[st
 
     Also return the statement with this test, and the targets of the loops around it.
     """
-    targets, extents, body = _loops([node])
+    targets, extents, body, between = _loops([node])
     match body:
         case [*others, ast.If(test, then, orelse) as last] if callee_of(test) == MATTERS:
-            inner_targets, inner_extents, inner = _loops(then)
+            inner_targets, inner_extents, inner, more = _loops(then)
             if inner_targets and all(map(_clears, orelse)) and not any(map(blocks_of, others)):
-                own = [*others, *inner]
+                own = [*between, *others, *more, *inner]
                 nest = _nest([*targets, *inner_targets], [*extents, *inner_extents], inner, own)
                 return nest, last, targets
     return None, None, []
@@ -345,18 +345,27 @@ def _clears(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and callee_of(node.value) == "runtime.clear"
 
 
-def _loops(body: list[ast.stmt]) -> tuple[list[str], list[ast.expr], list[ast.stmt]]:
-    """Return the targets and extents of loops that contain nothing else, and what is in them."""
+def _loops(
+    body: list[ast.stmt],
+) -> tuple[list[str], list[ast.expr], list[ast.stmt], list[ast.stmt]]:
+    """Return the targets and extents of loops around each other, and what is in the innermost.
+
+    The others contain nothing else but assignments before it, which are returned last.
+    """
     targets: list[str] = []
     extents: list[ast.expr] = []
+    between: list[ast.stmt] = []
     while True:
         match body:
-            case [ast.For(ast.Name(id=target), over, inner, [])] if extent := extent_of(over):
+            case [*first, ast.For(ast.Name(id=target), over, inner, [])] if (
+                extent := extent_of(over)
+            ) and (not first or (targets and all(map(binding, first)))):
                 targets.append(target)
                 extents.append(extent)
+                between += first
                 body = inner
             case _:
-                return targets, extents, body
+                return targets, extents, body, between
 
 
 def _nest(
