@@ -49,26 +49,27 @@ def _erf_small(x):
     return x + x * (even + z * odd)
 
 
-def _times_gaussian(p, a, c):
-    """p * e**(-c a**2) for c = 1 or 1/2 and c a**2 < 750: the square is a head and a remainder."""
-    h = _head(a)
+def _times_gaussian(p, a, c, limit):
+    """p * e**(-c a**2) for c = 1 or 1/2, 0 above a limit: the square is a head and a remainder."""
+    # above, the product would underflow, for which processors take more than a hundred cycles
+    b = 0.0 if a > limit else a
+    h = _head(b)
     e = -c * (h * h)
     kb = e * INV_LN2 + ROUND_SHIFT
     k = kb - ROUND_SHIFT
-    r = (e - k * LN2_HI) - (k * LN2_LO + c * (a - h) * (a + h))
-    return _scale(p + p * (r + _exp_tail(r)), _bits(kb))
+    r = (e - k * LN2_HI) - (k * LN2_LO + c * (b - h) * (b + h))
+    y = _scale(p + p * (r + _exp_tail(r)), _bits(kb))
+    return 0.0 if a > limit else y
 
 
 def gaussian(x):
     """e**(-x**2), with gradual underflow to 0 at abs(x) = 27.3. At most 1.5 ulp."""
-    a = abs(x)
-    return _times_gaussian(1.0, 27.38 if a > 27.38 else a, 1.0)
+    return _times_gaussian(1.0, abs(x), 1.0, 27.38)
 
 
 def normal(x):
     """e**(-x**2 / 2), with gradual underflow to 0 at abs(x) = 38.61. At most 1.5 ulp."""
-    a = abs(x)
-    return _times_gaussian(1.0, 38.7 if a > 38.7 else a, 0.5)
+    return _times_gaussian(1.0, abs(x), 0.5, 38.7)
 
 
 def erf(x):
@@ -108,8 +109,7 @@ def erfc(x):
     From 0.5, e**(-x**2) p(t) / (1 + 2 x) with t = (x - 4)/(x + 4); 2 - erfc(-x) below -0.5.
     """
     a = abs(x)
-    a = 28.0 if a > 28.0 else a
-    y = _times_gaussian(_erfcx_positive(a), a, 1.0)
+    y = _times_gaussian(_erfcx_positive(28.0 if a > 28.0 else a), a, 1.0, 27.38)
     y = 2.0 - y if x < 0.0 else y
     return 1.0 - _erf_small(x) if abs(x) < 0.5 else y
 
@@ -168,8 +168,8 @@ SQRT_HALF = 0.7071067811865476
 def ndtr(x):
     """erfc(-x / sqrt(2)) / 2, with relative accuracy down to the underflow at -38.5."""
     a = abs(x)
-    a = 38.7 if a > 38.7 else a
-    y = 0.5 * _times_gaussian(_erfcx_positive(a * SQRT_HALF), a, 0.5)
+    tail = _erfcx_positive((38.7 if a > 38.7 else a) * SQRT_HALF)
+    y = 0.5 * _times_gaussian(tail, a, 0.5, 38.7)
     y = 1.0 - y if x > 0.0 else y
     return 0.5 + 0.5 * _erf_small(x * SQRT_HALF) if abs(x) < 0.7 else y
 

@@ -131,19 +131,21 @@ def _exp_reduced(x, shift):
 
 def exp(x):
     """e**x. inf above 709.78, gradual underflow to 0 below -745.13. At most 1 ulp."""
-    # nan passes the clamps. Both limits are beyond the last finite, nonzero result.
-    x = 710.0 if x > 710.0 else x
-    x = -746.0 if x < -746.0 else x
-    return _exp_reduced(x, 0)
+    # nan passes the tests. Both limits are beyond the last finite, nonzero result. Below, the
+    # product would underflow, for which processors take more than a hundred cycles.
+    y = 710.0 if x > 710.0 else x
+    y = _exp_reduced(0.0 if x < -746.0 else y, 0)
+    return 0.0 if x < -746.0 else y
 
 
 def exp2(x):
     """2**x, exact for integers. inf from 1024, gradual underflow to 0 at -1075. At most 1 ulp."""
-    x = 1025.0 if x > 1025.0 else x
-    x = -1080.0 if x < -1080.0 else x
-    kb = x + ROUND_SHIFT
-    r = (x - (kb - ROUND_SHIFT)) * LN2
-    return _scale(1.0 + (r + _exp_tail(r)), _bits(kb))
+    y = 1025.0 if x > 1025.0 else x
+    y = 0.0 if x < -1080.0 else y  # as in `exp`
+    kb = y + ROUND_SHIFT
+    r = (y - (kb - ROUND_SHIFT)) * LN2
+    y = _scale(1.0 + (r + _exp_tail(r)), _bits(kb))
+    return 0.0 if x < -1080.0 else y
 
 
 def _expm1_parts(x, shift):
@@ -400,6 +402,7 @@ def pow(x, y):
     e_lo = yh * ((hi - h) + lo) + (y - yh) * log_a
     e = e_hi + e_lo
     e_lo = (e_hi - e) + e_lo
+    e = 0.0 if e < -801.0 else e  # as in `exp`: the power is 0, see below
     # the exponential of e + e_lo, where every sum but the last carries its rounding error
     kb = e * INV_LN2 + ROUND_SHIFT
     k = kb - ROUND_SHIFT
