@@ -30,6 +30,7 @@ class Role(enum.Enum):
     PART = "a part of its cotangent, which a call returns"
     RETURNED = "several derivatives that one call returns, where it is computed"
     HANDED = "a number that the forward half which makes it hands over"
+    KEPT = "a part of it, such as the real one, that is kept"
     TANGENT = "its tangent"
     SLOPE = "the derivative of the next value of a recurrence with respect to it"
     REST = "its tangent without the part that comes from the last value of a recurrence"

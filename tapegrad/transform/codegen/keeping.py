@@ -29,6 +29,7 @@ from tapegrad.transform.ir import (
     If,
     Let,
     Loop,
+    Role,
     Statement,
     defined,
     name,
@@ -189,7 +190,8 @@ class Keeping:
                 continue
             parts = []
             for text, kind in kinds.items():
-                parts.append(part := unused(f"{identifier}_{text}", state.types))
+                part = unused(f"{identifier}_{text}", state.types)
+                parts.append(state.note(part, Role.KEPT, identifier))
                 state.types[part] = kind
             scope.parts[identifier] = tuple(parts)
             waiting += reversed(parts)

@@ -39,7 +39,8 @@ def check_purposes(codes: list[Code], primals: Mapping[str, Code]) -> None:
         for code in halves:
             _check(code, primal)
         handed = _handed(halves)
-        known = by_name[name].purpose.names.keys() - handed
+        kept = {n for n in halves[0].purpose.names if halves[0].purpose.has_role(n, Role.KEPT)}
+        known = by_name[name].purpose.names.keys() - handed - kept
         for found in sorted(Cotangents(halves).names - known):
             what = f"nothing says what {found} is, which is computed from cotangents"
             raise by_name[name].wrong(what, by_name[name].body[0])
@@ -85,7 +86,8 @@ def _check(code: Code, primal: Code) -> None:
             raise code.wrong(f"{name} cannot be {value.role.value} there", start)
     derivative = Role.TANGENT if is_of_tangents else Role.COTANGENT
     known = {n for n, value in purpose.names.items() if value.role is derivative}
-    handed = {n for n in purpose.names if purpose.has_role(n, Role.HANDED)}
+    roles_of_primals = Role.HANDED, Role.KEPT
+    handed = {n for n, value in purpose.names.items() if value.role in roles_of_primals}
     passed = [n for n in code.parameters if n in purpose.names.keys() - handed]
     for node in code.statements:
         if not isinstance(node, ast.Return) or node.value is None:
