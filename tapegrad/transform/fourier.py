@@ -74,7 +74,7 @@ def _call(name: str, count: int):
             kind, *extents = cgutils.unpack_tuple(builder, args[2], count)
             done = call(builder, name, [kind, *places, *extents])
             with builder.if_then(builder.icmp_unsigned("!=", done, WORD(1)), likely=False):
-                error = "a Fourier transform was not computed, for the reason that was printed"
+                error = "no Fourier transform: there is no memory, or a reason was printed"
                 context.call_conv.return_user_exc(builder, RuntimeError, (error,))
             return context.get_dummy_value()
 

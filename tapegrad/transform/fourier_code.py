@@ -97,7 +97,7 @@ def _copy_results(to, of, results, width, beside, size):
 
 @jit
 def transform_lines(request):
-    """Transform lines of an array, as a request says; return 1."""
+    """Transform lines of an array, as a request says; return 1, or 0 if there is no memory."""
     words = i8_pointer(request)
     kind, outer, inner = load(words, KIND), load(words, OUTER), load(words, INNER)
     items, results = load(words, ITEMS), load(words, RESULTS)
@@ -109,6 +109,8 @@ def transform_lines(request):
         _run(kind, (to, of, outer, items, results, item, result))
         return 1
     memory = _malloc((_BLOCK * (items * item + results * result) * _SIZE,))
+    if not memory:
+        return 0
     found = memory + _BLOCK * items * item * _SIZE
     for i in range(outer):
         for j in range(0, inner, _BLOCK):

@@ -29,13 +29,14 @@ TURNED = 1  # the transpose of the matrix
 UPPER = 2  # the upper triangle, not the lower one
 UNIT = 4  # a triangle whose diagonal is 1
 
-NOT_CALLED, DONE, SINGULAR, NOT_DEFINITE, NOT_CONVERGED, WITHOUT_SCIPY = range(6)
+NOT_CALLED, DONE, SINGULAR, NOT_DEFINITE, NOT_CONVERGED, WITHOUT_SCIPY, WITHOUT_MEMORY = range(7)
 _ERRORS = {
     NOT_CALLED: (RuntimeError, "a matrix was not decomposed, for the reason that was printed"),
     SINGULAR: (np.linalg.LinAlgError, "Matrix is singular to machine precision."),
     NOT_DEFINITE: (np.linalg.LinAlgError, "Matrix is not positive definite."),
     NOT_CONVERGED: (np.linalg.LinAlgError, "Eigenvalues did not converge"),
     WITHOUT_SCIPY: (ImportError, "eigh in compiled code needs SciPy: pip install scipy"),
+    WITHOUT_MEMORY: (MemoryError, "no memory is left for what LAPACK works with"),
 }
 
 # the functions of SciPy's LAPACK and BLAS

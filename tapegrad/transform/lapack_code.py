@@ -41,6 +41,7 @@ from tapegrad.transform.lapack import (
     TURNED,
     UNIT,
     UPPER,
+    WITHOUT_MEMORY,
     WITHOUT_SCIPY,
     X,
     Y,
@@ -240,12 +241,15 @@ def _factor_in_loops(to, n):
 
 @inlined
 def _factor_by_lapack(to, n):
-    """Do the same by LAPACK."""
+    """Do the same by LAPACK; return whether there was memory for it."""
     rows = _malloc((n * 4,))
+    if not rows:
+        return False
     _getrf((n, n, to, n, rows))
     for k in range(n):
         _write(to, n * n + k, load(i4_pointer(rows), k) - 1)
     _free((rows,))
+    return True
 
 
 @jit
@@ -260,8 +264,8 @@ def factor(request):
                 _write(to, i, np.nan)
         elif n <= _FEW or not _has_scipy():
             _factor_in_loops(to, n)
-        else:
-            _factor_by_lapack(to, n)
+        elif not _factor_by_lapack(to, n):
+            return WITHOUT_MEMORY
     return DONE
 
 
@@ -308,10 +312,15 @@ def _solve_turned_in_loops(out, factors, n):
 
 @inlined
 def _solve_by_lapack(out, factors, n, is_turned):
-    """Do the same by LAPACK, on a copy by columns if the solutions are in another order."""
+    """Do the same by LAPACK, on a copy by columns if the solutions are in another order.
+
+    Return whether there was memory for it.
+    """
     to, _, columns, down, right = out
     is_in_order = down == _SIZE and (right == n * _SIZE or columns == 1)
     memory = _malloc((n * _SIZE + (0 if is_in_order else n * columns * _SIZE),))
+    if not memory:
+        return False
     place = to if is_in_order else memory + n * _SIZE
     if not is_in_order:
         _copy(place, np.int64(_SIZE), n * _SIZE, out)
@@ -322,6 +331,7 @@ def _solve_by_lapack(out, factors, n, is_turned):
     if not is_in_order:
         _copy(to, down, right, (place, n, columns, np.int64(_SIZE), n * _SIZE))
     _free((memory,))
+    return True
 
 
 @jit
@@ -343,7 +353,8 @@ def solve(request):
             return SINGULAR
         _copy(out[0], out[3], out[4], y)
         if n > _FEW and _has_scipy():
-            _solve_by_lapack(out, factors, n, is_turned)
+            if not _solve_by_lapack(out, factors, n, is_turned):
+                return WITHOUT_MEMORY
         elif is_turned:
             _solve_turned_in_loops(out, factors, n)
         else:
@@ -416,7 +427,10 @@ def _substitute(out, x, is_lower, is_unit):
 
 @inlined
 def _substitute_by_blas(out, x, is_lower, is_unit):
-    """Do the same by BLAS, which sees the transposes of what is in rows."""
+    """Do the same by BLAS, which sees the transposes of what is in rows.
+
+    Return whether there was memory for it.
+    """
     to, n, columns, down, right = out
     address, _, _, x_down, x_right = x
     is_in_order = right == _SIZE and down == columns * _SIZE
@@ -424,6 +438,8 @@ def _substitute_by_blas(out, x, is_lower, is_unit):
     is_in_rows = x_right == _SIZE and x_down >= n * _SIZE
     numbers = (0 if is_in_order else n * columns) + (0 if is_in_columns or is_in_rows else n * n)
     memory = _malloc((numbers * _SIZE,)) if numbers else 0
+    if numbers and not memory:
+        return False
     place, matrix = to, address
     if not is_in_order:
         place = memory
@@ -442,6 +458,7 @@ def _substitute_by_blas(out, x, is_lower, is_unit):
         _copy(to, down, right, (place, n, columns, columns * _SIZE, np.int64(_SIZE)))
     if numbers:
         _free((memory,))
+    return True
 
 
 @inlined
@@ -478,10 +495,10 @@ def solve_triangle(request):
             _fill(out, np.nan)
             continue
         _copy(out[0], out[3], out[4], y)
-        if n > _FEW and _has_scipy():
-            _substitute_by_blas(out, x, is_lower, is_unit)
-        else:
+        if n <= _FEW or not _has_scipy():
             _substitute(out, x, is_lower, is_unit)
+        elif not _substitute_by_blas(out, x, is_lower, is_unit):
+            return WITHOUT_MEMORY
         _mark_undefined(out, y)
     return DONE
 
@@ -502,6 +519,8 @@ def find_eigenvalues(request):
         numbers = 1 + 6 * n + 2 * n * n  # that LAPACK works with, of floats and of integers
         integers = 3 + 5 * n
         memory = _malloc(((n * n + numbers + integers) * _SIZE,))
+        if not memory:
+            return WITHOUT_MEMORY
         floats = memory + n * n * _SIZE
         is_finite = _copy(memory, np.int64(_SIZE), n * _SIZE, y)
         said = 1
