@@ -88,10 +88,13 @@ def _chosen(body: Body, outside: set[Node]) -> list[Node]:
     for node in body.nodes:
         if node not in known:
             kept.update(node.inputs())
+    needed: set[Node] = set()  # by what is computed before the loop
     for node in reversed(found):
-        if node in kept and _stays(node):
+        if node in kept and node not in needed and _stays(node):
             known.discard(node)
             kept.update(node.inputs())
+        else:
+            needed.update(node.inputs())
     return [node for node in found if node in known]
 
 

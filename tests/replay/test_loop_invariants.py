@@ -53,6 +53,14 @@ def all_outputs_are_fixed(x, rows):
     return state * tg.sum(found)
 
 
+def arithmetic_that_others_need(x, rows):
+    def step(i, s):
+        beside = x - x[::-1]
+        return s * np.sin(beside) + beside
+
+    return tg.sum(tg.fori_loop(0, 3, step, x))
+
+
 def one_body_for_several_loops(x, rows):
     def step(i, s):
         return s * np.exp(x[0]) + x[rows]
@@ -62,7 +70,7 @@ def one_body_for_several_loops(x, rows):
 
 FUNCTIONS = [
     checked_indices, parameters, matrices, several_results, inner_loops, all_outputs_are_fixed,
-    one_body_for_several_loops,
+    arithmetic_that_others_need, one_body_for_several_loops,
 ]  # fmt: skip
 
 

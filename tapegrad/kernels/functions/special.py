@@ -152,7 +152,9 @@ def erfcx(x):
     y = _erfcx_positive(28.0 if a > 28.0 else a)
     if x > 28.0:
         y = _erfcx_large(x)
-    return 2.0 / gaussian(x) - y if x < 0.0 else y
+    g = gaussian(x)
+    below = math.inf if g == 0.0 else 2.0 / g
+    return below - y if x < 0.0 else y
 
 
 def _erfcx_large(x):
