@@ -33,7 +33,7 @@ def share(module: str, names: Sequence[str]) -> None:
     ----------
     module
         A module beside this one, which is imported only if they are to be compiled. What they are
-        made of is in it, in the module of its name without ``_code``, and in
+        made of is in it, in the module of its name without ``_code``, in this one, and in
         `tapegrad.kernels.intrinsics`.
     names
         The names of the functions: of one integer, the address of a request.
@@ -54,7 +54,7 @@ def _start(module: str, name: str) -> int:
 @functools.cache
 def _sources(module: str) -> bytes:
     own = f"transform/{module}.py", f"transform/{module.removesuffix('_code')}.py"
-    return b"".join(sources(*own, "kernels/intrinsics.py"))
+    return b"".join(sources(*own, "transform/requests.py", "kernels/intrinsics.py"))
 
 
 def call(builder: Any, name: str, words: Sequence[Any]) -> Any:
