@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Collection
 from typing import Any
 
 from numba.core import types
@@ -10,6 +11,7 @@ from numba.core import types
 from tapegrad.transform import runtime
 from tapegrad.transform.builder import Builder, add_block
 from tapegrad.transform.codegen.analysis import Scope
+from tapegrad.transform.codegen.cuts import Needs, kept_instead
 from tapegrad.transform.codegen.read_often import ReadOften
 from tapegrad.transform.codegen.reverse_state import ReverseState
 from tapegrad.transform.codegen.shadows import Shadows
@@ -82,57 +84,11 @@ class Keeping:
             for identifier in own:
                 self.shadows.want(identifier)
             return outer
-        again: set[int] = set()
-        counted: set[int] = set()  # loops whose trip counts are made again
-        views: set[str] = set()  # shadows that are views, made again
-        stored: dict[str, None] = {}
-        seen: set[str] = set()
-        measured: dict[str, str] = {}  # lengths, with the array in which each is read
-
-        def visit(identifier: str) -> None:
-            if identifier in seen or identifier not in state.types:
-                return
-            seen.add(identifier)
-            if identifier not in scope.own:
-                if identifier in state.scopes.scope_of:
-                    outer[identifier] = None
-                return
-            maker = state.scopes.makers.get(identifier)
-            if isinstance(maker, Loop) and maker.body is scope.block:
-                if identifier != maker.index:
-                    stored[identifier] = None
-            elif identifier in state.arrays_of:
-                if isinstance(maker, Let) and maker.rule.base is not None:
-                    views.add(identifier)
-                    for read in names_in(
-                        self.shadows.shadow_of(maker, state.arrays_of[identifier])
-                    ):
-                        visit(read)
-                else:
-                    stored[identifier] = None
-            elif isinstance(maker, Loop) and maker.counted and identifier == maker.trips:
-                counted.add(id(maker))
-                for read in (n for bound in maker.bounds or () for n in names_in(bound)):
-                    visit(read)
-            elif self.is_cheap(maker, identifier):
-                if (array := self.array_measured(maker, scope)) and array not in seen:
-                    measured[identifier] = array
-                    return
-                again.add(id(maker))
-                for read in self.reads_again(maker):
-                    visit(read)
-            else:
-                stored[identifier] = None
-
-        for identifier in own:
-            visit(identifier)
-        for identifier, array in measured.items():
-            if array in seen:
-                again.add(id(state.scopes.makers[identifier]))
-                for read in self.reads_again(state.scopes.makers[identifier]):
-                    visit(read)
-            else:
-                stored[identifier] = None  # rather than the array
+        found = self.needs_of(scope, own, ())
+        if instead := self.kept_instead(found, own):
+            found = self.needs_of(scope, own, instead)
+        outer |= found.outer
+        again, counted, views, stored = found.again, found.counted, found.views, found.stored
         for identifier in stored:
             self.shadows.want(identifier)
         scope.stored = self.in_parts(scope, stored)
@@ -154,6 +110,76 @@ class Keeping:
                 bar = name(state.derivative(statement.target))
                 builder.assign(bar, self.shadows.shadow_of(statement, statement.target))
         return outer
+
+    def needs_of(self, scope: Scope, own: list[str], kept: Collection[str]) -> Needs:
+        """Return what it takes to have some values of a block, of which some are kept anyway."""
+        state = self.state
+        needs = Needs()
+        measured: dict[str, str] = {}  # lengths, with the array in which each is read
+
+        def visit(identifier: str, reader: str = "") -> None:
+            if identifier not in state.types:
+                return
+            if reader:
+                needs.reads.setdefault(reader, []).append(identifier)
+            if identifier in needs.seen:
+                return
+            needs.seen.add(identifier)
+            if identifier not in scope.own:
+                if identifier in state.scopes.scope_of:
+                    needs.outer[identifier] = None
+                return
+            maker = state.scopes.makers.get(identifier)
+            if identifier in kept:
+                needs.stored[identifier] = None
+            elif isinstance(maker, Loop) and maker.body is scope.block:
+                if identifier != maker.index:
+                    needs.stored[identifier] = None
+            elif identifier in state.arrays_of:
+                if isinstance(maker, Let) and maker.rule.base is not None:
+                    needs.views.add(identifier)
+                    shown = self.shadows.shadow_of(maker, state.arrays_of[identifier])
+                    for read in names_in(shown):
+                        visit(read, identifier)
+                else:
+                    needs.stored[identifier] = None
+            elif isinstance(maker, Loop) and maker.counted and identifier == maker.trips:
+                needs.counted.add(id(maker))
+                for read in (n for bound in maker.bounds or () for n in names_in(bound)):
+                    visit(read, identifier)
+            elif self.is_cheap(maker, identifier):
+                if (array := self.array_measured(maker, scope)) and array not in needs.seen:
+                    measured[identifier] = array
+                    return
+                needs.again.add(id(maker))
+                for read in self.reads_again(maker):
+                    visit(read, identifier)
+            else:
+                needs.stored[identifier] = None
+
+        for identifier in own:
+            visit(identifier)
+        for identifier, array in measured.items():
+            if array in needs.seen:
+                needs.again.add(id(state.scopes.makers[identifier]))
+                for read in self.reads_again(state.scopes.makers[identifier]):
+                    visit(read, identifier)
+            else:
+                needs.stored[identifier] = None  # rather than the array
+        return needs
+
+    def kept_instead(self, needs: Needs, own: list[str]) -> list[str]:
+        """Return the numbers that are kept in place of several that they are computed from."""
+        kinds = {n: self.state.types[n] for n in needs.stored}
+        numbers = types.Number, types.Boolean
+        weights = {n: len(parts_of(k)) or 1 for n, k in kinds.items() if isinstance(k, numbers)}
+        if sum(weights.values()) < 2:
+            return []
+        makers = self.state.scopes.makers
+        floats = (n for n in needs.reads if isinstance(self.state.types[n], types.Float))
+        made = ((n, maker.rule) for n in floats if isinstance(maker := makers.get(n), Let))
+        single = {n for n, rule in made if isinstance(rule, rules.Elementary) and not rule.whole}
+        return kept_instead(needs.reads, own, weights, single)
 
     def may_hand_over(self, scope: Scope) -> bool:
         """Whether the caller can keep what a function keeps: some numbers, as many in each call."""

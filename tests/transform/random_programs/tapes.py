@@ -138,7 +138,7 @@ def two_floats(function):
     return lambda x, y: function(np.float64(x), np.float64(y))
 
 
-OF_OPS = vector_math.ARGUMENTS.keys() & {name for name, op in TABLE.items() if op.names == ()}
+OF_OPS = {name for name in vector_math.ARGUMENTS if name in TABLE and not hasattr(np, name)}
 MATH = {name: getattr(np, name, None) for name in vector_math.ARGUMENTS}
 MATH |= {"erf": math.erf, "erfc": math.erfc, **{name: TABLE[name].formula for name in OF_OPS}}
 MATH |= {"pow": two_floats(np.power)}
