@@ -129,6 +129,23 @@ def rows_that_are_checked(x, rows, count):
     return total
 
 
+@numba.njit
+def moves(state, i):
+    state[0][i] = (state[0][i] + 1) % 3
+
+
+@tg.njit
+def rows_that_a_helper_gets_in_a_tuple(x, rows):
+    total = 0.0
+    state = (rows, np.zeros(2))
+    for i in range(rows.size):
+        for j in range(x.shape[1]):
+            k = rows[i]
+            moves(state, i)
+            total += np.sin(x[k, j])
+    return total
+
+
 ROWS = np.array([2, 0, -1, 1, 2])
 
 
@@ -140,6 +157,7 @@ def test_indices_that_are_read():
         (rows_that_change, (ROWS,)),
         (rows_under_another_name, (ROWS,)),
         (rows_that_are_checked, (ROWS, 9)),
+        (rows_that_a_helper_gets_in_a_tuple, (ROWS,)),
     ):
         expected = tg.grad(f.py_func)(x, *copy.deepcopy(args))
         found = tg.grad(f)(x, *copy.deepcopy(args))
@@ -152,7 +170,8 @@ def test_what_is_read_before_loops():
     kinds = [numba.types.Array(numba.types.float64, 2, "C")]
     kinds += [numba.types.Array(numba.types.int64, ndim, "C") for ndim in (1, 2)]
     assert re.search(r"rows\[i\w*\] if 0 < ", tg.grad(gathered).source(tuple(kinds)))
-    for f in (rows_that_change, rows_under_another_name):
+    helped = rows_that_a_helper_gets_in_a_tuple
+    for f in (rows_that_change, rows_under_another_name, helped):
         assert " if 0 < " not in tg.grad(f).source(tuple(kinds[:2]))
     count = (*kinds[:2], numba.types.int64)
     assert " if 0 < " not in tg.grad(rows_that_are_checked).source(count)

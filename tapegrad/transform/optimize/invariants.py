@@ -26,7 +26,6 @@ from numba.core import types
 from tapegrad.transform.frontend.liveness import assigned, times_assigned, used
 from tapegrad.transform.generated import Facts
 from tapegrad.transform.independence.plan import range_of
-from tapegrad.transform.kinds import is_array
 from tapegrad.transform.nodes import integer
 from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.sharing.flow import Flow
@@ -39,7 +38,6 @@ from tapegrad.transform.syntax import (
     key_of,
     leaves,
     may_leave,
-    name_of,
     nodes_in,
     subtree,
 )
@@ -105,23 +103,17 @@ def _invariants(loop: ast.For, needed: set[str], facts: Facts, flow: Flow) -> li
     times = times_assigned(loop.body)
     read = used(loop.iter)
     found: list[ast.stmt] = []
-    runs = _runs(loop)
+    runs, written = _runs(loop), _written(loop, facts)
     for node in loop.body:
         match binding(node):
             case (target, value) if (
                 not used(value) & changing and target not in needed | read and times[target] == 1
             ):
-                if _is_sum(value, facts):
-                    found.append(node)
+                is_sum = _is_sum(value, facts)
+                if is_sum or (runs is not None and _is_item(value, facts, flow, written)):
+                    found.append(node if is_sum or runs is None else _assigned(node, runs))
                     changing.discard(target)
                     continue
-                if runs is not None and _is_item(value, facts):
-                    array = array_of(value)
-                    if not any(flow.may_share(array, other) for other in _written(loop, facts)):
-                        node = _assigned(node, runs)
-                        found.append(node)
-                        changing.discard(target)
-                        continue
         read |= used(node)
         if may_leave(node) or has(node, ast.Raise):  # what is read afterwards may not be there
             runs = None
@@ -153,33 +145,48 @@ def _assigned(node: ast.stmt, runs: ast.expr) -> ast.stmt:
     return node
 
 
-def _is_item(node: ast.expr, facts: Facts) -> bool:
-    """Whether an expression reads an element of an array of integers, by given indices."""
-    kind = facts.kind(array_of(node)) if array_of(node) else None
-    if not isinstance(kind, types.Array) or kind.dtype != types.int64:
+def _is_item(node: ast.expr, facts: Facts, flow: Flow, written: set[str] | None) -> bool:
+    """Whether an expression reads an integer, by given indices, from an array not `written`."""
+    array = array_of(node)
+    kind = facts.kind(array) if array else None
+    if not isinstance(kind, types.Array) or kind.dtype != types.int64 or written is None:
         return False
     assert isinstance(node, ast.Subscript)
     parts = leaves(node.slice)
-    return len(parts) == kind.ndim and all(_is_sum(part, facts) for part in parts)
+    are_given = len(parts) == kind.ndim and all(_is_sum(part, facts) for part in parts)
+    return are_given and not any(flow.may_share(array, other) for other in written)
 
 
-def _written(loop: ast.For, facts: Facts) -> set[str]:
-    """Return the arrays that a loop may write to: those that are stored to, or that calls get."""
+def _written(loop: ast.For, facts: Facts) -> set[str] | None:
+    """Return the names whose elements a loop may write, None if it may write to others.
+
+    It stores to them, or calls get them: arrays, and all that may hold arrays.
+    """
     found: set[str] = set()
     for node in subtree(loop):
-        match node:
-            case ast.Assign(targets=targets):
-                found |= {array for target in targets if (array := array_of(target))}
-            case ast.AugAssign(target=ast.Subscript() as target):
-                found.add(array_of(target))
-            case ast.AugAssign(target=ast.Name(id=name)):
-                found |= {name} if is_array(facts.kind(name)) else set()
+        targets: list[ast.expr] = []
+        if isinstance(node, ast.Assign):
+            targets = [part for target in node.targets for part in leaves(target)]
+        elif isinstance(node, ast.AugAssign):
+            targets = [node.target]
+            if isinstance(node.target, ast.Name) and not _is_number(facts, node.target.id):
+                found.add(node.target.id)
+        for target in targets:
+            if isinstance(target, ast.Name):
+                continue
+            if not array_of(target):
+                return None
+            found.add(array_of(target))
         for call in nodes_in(node, ast.Call):
-            method = [call.func.value] if isinstance(call.func, ast.Attribute) else []
-            for part in (*method, *call.args):
-                name = name_of(part)
-                found |= {name} if name and is_array(facts.kind(name)) else set()
+            given = [*call.args, *(keyword.value for keyword in call.keywords)]
+            found |= {n for part in given for n in used(part) if not _is_number(facts, n)}
+            if isinstance(call.func, ast.Attribute):  # a method, or a function of a module
+                found |= {n for n in used(call.func.value) if n in facts.kinds}
     return found
+
+
+def _is_number(facts: Facts, name: str) -> bool:
+    return isinstance(facts.kind(name), (types.Number, types.Boolean))
 
 
 def _is_sum(node: ast.expr, facts: Facts) -> bool:
