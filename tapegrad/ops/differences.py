@@ -97,7 +97,7 @@ def _slope(x: Any, spacing: Any, axis: int, edge_order: int) -> Any:
     count = shape_of(x)[axis]
     if count < edge_order + 1:
         raise ValueError(f"gradient: axis {axis} needs {edge_order + 1} elements or more")
-    x, spacing = _as_real(x), in_precision_of(x, _as_real(spacing))
+    x, spacing = _as_real(x), _as_real(spacing)
     whole, after = (slice(None),) * axis, (1,) * (rank(x) - 1 - axis)
 
     def part(a: Any, start: int, stop: int) -> Any:
@@ -105,6 +105,7 @@ def _slope(x: Any, spacing: Any, axis: int, edge_order: int) -> Any:
 
     is_uniform = rank(spacing) == 0
     steps = spacing if is_uniform else reshape(diff(spacing), (count - 1, *after))
+    steps = in_precision_of(x, steps)  # coordinates may be closer than that
 
     def step(start: int, stop: int) -> Any:
         return steps if is_uniform else steps[start:stop]

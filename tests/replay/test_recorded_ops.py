@@ -312,3 +312,17 @@ def test_derivatives_of_rolled_arrays():
     jitted = tg.jit(f)
     assert_equal(tg.grad(jitted)(x), tg.grad(f)(x), 1e-11, 1e-12)
     assert_equal(tg.hvp(jitted)(x, np.sin(x)), tg.hvp(f)(x, np.sin(x)), 1e-11, 1e-12)
+
+
+@pytest.mark.parametrize("jit", [False, True], ids=["op by op", "recorded"])
+def test_coordinates_that_are_closer_than_single_precision(jit, monkeypatch):
+    """Their differences are taken in their own precision."""
+    interpret(monkeypatch)
+    coordinates = 1000.0 + 1e-6 * np.array([0.0, 1.0, 3.0, 4.0])
+
+    def f(x):
+        return np.gradient(x, coordinates, axis=1)
+
+    x = np.cos(np.arange(8.0)).reshape(2, 4).astype(np.float32)
+    found = (tg.jit(f) if jit else f)(tg.tensor(x))
+    np.testing.assert_allclose(found, np.gradient(x, coordinates, axis=1), rtol=1e-4)
