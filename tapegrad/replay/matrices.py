@@ -71,10 +71,8 @@ class _Written:
 
     def solution(self, node: Node, right: Node) -> list[Node]:
         """Return the values of the solutions of systems of equations."""
-        shape = node.shape
         if len(right.shape) == 1:  # as NumPy has it
             right = self.reshaped(right, (*right.shape, 1))
-            shape = (*shape, 1)
         batch = right.shape[:-2]
         if batch == self.batch:
             found = self.system(node, self.stacked(right))

@@ -10,14 +10,14 @@ all of them are.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 from __future__ import annotations
 
+import contextlib
 import ctypes
-import importlib
 
 import llvmlite.binding as llvm
 import numpy as np
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
+from numba.extending import get_cython_function_address, intrinsic
 
 from tapegrad.transform.requests import WORD, call, matrix_words, share
 
@@ -40,29 +40,23 @@ _ERRORS = {
 }
 
 # the functions of SciPy's LAPACK and BLAS
-NAMES = ("dgetrf", "dgetrs", "dpotrf", "dsyevd", "dtrsm")
+NAMES = {
+    **dict.fromkeys(("dgetrf", "dgetrs", "dpotrf", "dsyevd"), "cython_lapack"),
+    "dtrsm": "cython_blas",
+}
 SYMBOL = "tapegrad_lapack"
 table = (ctypes.c_int64 * len(NAMES))()
 llvm.add_symbol(SYMBOL, ctypes.addressof(table))
 
 
 def _find() -> None:
-    """Fill the table; what SciPy does not have stays 0."""
-    try:
-        from numba.extending import get_cython_function_address
-    except ImportError:  # pragma: no cover
-        return
-    for k, name in enumerate(NAMES):
-        for module in ("scipy.linalg.cython_lapack", "scipy.linalg.cython_blas"):
-            try:
-                importlib.import_module(module)
-                table[k] = get_cython_function_address(module, name)
-            except (ImportError, ValueError):  # without SciPy, or in the other module
-                continue
+    """Fill the table; without SciPy, its entries stay 0."""
+    for k, (name, module) in enumerate(NAMES.items()):
+        with contextlib.suppress(ImportError):
+            table[k] = get_cython_function_address(f"scipy.linalg.{module}", name)
 
 
 _find()
-
 
 share("lapack_code", ["factor", "solve", "factor_definite", "solve_triangle", "find_eigenvalues"])
 
@@ -85,9 +79,10 @@ def _call(name: str):
                 if type_.ndim == 3:
                     (count, *_) = cgutils.unpack_tuple(builder, array.shape)
             found = call(builder, name, [count, args[0], *matrices])
-            for code, (error, text) in _ERRORS.items():
-                with builder.if_then(builder.icmp_unsigned("==", found, WORD(code)), likely=False):
-                    context.call_conv.return_user_exc(builder, error, (text,))
+            with builder.if_then(builder.icmp_unsigned("!=", found, WORD(DONE)), likely=False):
+                for code, (error, text) in _ERRORS.items():
+                    with builder.if_then(builder.icmp_unsigned("==", found, WORD(code))):
+                        context.call_conv.return_user_exc(builder, error, (text,))
             return context.get_dummy_value()
 
         return types.none(types.int64, arrays), codegen

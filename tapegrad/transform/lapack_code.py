@@ -73,7 +73,7 @@ def _function_of_scipy(name: str, pattern: str):
         Its parameters, all of which are given by address: ``c`` (a letter), ``i`` (an integer),
         ``p`` (an address), ``1`` (the float 1), ``?`` (what it says).
     """
-    number = NAMES.index(name)
+    number = list(NAMES).index(name)
     count = sum(letter in "cip" for letter in pattern)
 
     @intrinsic

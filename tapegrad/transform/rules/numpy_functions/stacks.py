@@ -16,8 +16,8 @@ def _declare(name: str, turned: str = "") -> None:
     def extents(known, arguments, axis):
         if axis == 0:
             return known.of(arguments[0].id, 0)
-        place = {"x": (1, 2), "y": (2, 1)}["xy"[axis - 1]]
-        return known.of(arguments[axis - 1].id, place["xy"[axis - 1] in turned])
+        is_turned = "xy"[axis - 1] in turned  # rows are those of x, columns those of y
+        return known.of(arguments[axis - 1].id, 3 - axis if is_turned else axis)
 
     declare(name, "x", "y", linear=("x", "y"), value=f"{name}(x, y)", extents=extents)
 
