@@ -57,6 +57,7 @@ LAYERS = [
         *("transform.blas", "transform.checkpointing", "transform.fourier", "transform.functions"),
         *("transform.lapack", "transform.names", "transform.vector_math"),
     ],
+    ["transform.request_code"],
     ["transform.blas_code", "transform.fourier_code", "transform.lapack_code"],
     ["transform.powers"],
     ["transform.runtime"],

@@ -21,7 +21,7 @@ FEW = 128  # multiplications that loops do in less time than a call of BLAS
 # A request: how many products there are, whether loops compute short ones, and three matrices
 COUNT, IN_LOOPS, OUT, X, Y = 0, 1, 2, 8, 14
 
-share("blas_code", ["add_products", "add_products_of_copies"])
+share("blas", ["add_products", "add_products_of_copies"])
 
 
 def _adder(in_loops: bool = True, turned: str = ""):

@@ -10,28 +10,20 @@ from __future__ import annotations
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np import linalg
 
-from tapegrad.kernels.intrinsics import c_function, f8_pointer, i8_pointer, load, store
-from tapegrad.kernels.llvm.pipeline import Pipeline
-from tapegrad.kernels.native import NO_WRAPPERS
+from tapegrad.kernels.intrinsics import i8_pointer, load
 from tapegrad.transform.blas import COUNT, FEW, IN_LOOPS, OUT, X, Y
+from tapegrad.transform.request_code import SIZE, free, inlined, jit, malloc, matrix, read, write
 from tapegrad.transform.requests import call_with
 
-jit = njit(**NO_WRAPPERS, error_model="numpy", forceinline=False, pipeline_class=Pipeline)
-inlined = njit(**NO_WRAPPERS, error_model="numpy", forceinline=True, pipeline_class=Pipeline)
-
-_SIZE = 8  # bytes of a float
 _MOST = (1 << 31) - 1  # the largest integer that BLAS takes
 
 _INT, _CHAR, _WORD = ir.IntType(32), ir.IntType(8), ir.IntType(64)
 _POINTER = _CHAR.as_pointer()
-
-_malloc = c_function("malloc", "address", "size")
-_free = c_function("free", "nothing", "address")
 
 
 def _function_of_blas(name: str, pattern: str):
@@ -104,25 +96,13 @@ def _of_copies(typingctx, request):
 
 
 @inlined
-def _read(address, k):
-    """Return element k of the floats that begin at an address."""
-    return load(f8_pointer(address), k)
-
-
-@inlined
-def _write(address, k, value):
-    """Write element k of the floats that begin at an address."""
-    store(f8_pointer(address), k, value)
-
-
-@inlined
 def _rows_step(rows, columns, down, right):
     """Return how many floats there are from row to row; 0 if BLAS does not take such a matrix."""
-    step = columns if rows == 1 else down // _SIZE
-    is_in_pieces = right != _SIZE and columns > 1
+    step = columns if rows == 1 else down // SIZE
+    is_in_pieces = right != SIZE and columns > 1
     if is_in_pieces or step < columns or rows > _MOST or step > _MOST:
         return 0
-    return step if rows == 1 or down % _SIZE == 0 else 0
+    return step if rows == 1 or down % SIZE == 0 else 0
 
 
 @inlined
@@ -144,7 +124,7 @@ def _vector_by_blas(out, x, y):
     matrix, _, terms, down, right = x
     vector, _, _, step_of_y, _ = y
     is_turned, step = _as_factor(rows, terms, down, right)
-    if step == 0 or out_step != _SIZE or step_of_y != _SIZE:
+    if step == 0 or out_step != SIZE or step_of_y != SIZE:
         return False
     if is_turned:
         return _gemv((0, rows, terms, matrix, step, vector, to)) == 0
@@ -181,11 +161,11 @@ def _column_in_loops(out, x, y):
     left, _, terms, left_down, left_right = x
     right, _, _, right_down, _ = y
     for i in range(rows):
-        total = _read(to + i * out_down, 0)
+        total = read(to + i * out_down, 0)
         row = left + i * left_down
         for k in range(terms):
-            total += _read(row + k * left_right, 0) * _read(right + k * right_down, 0)
-        _write(to + i * out_down, 0, total)
+            total += read(row + k * left_right, 0) * read(right + k * right_down, 0)
+        write(to + i * out_down, 0, total)
 
 
 @inlined
@@ -194,34 +174,25 @@ def _in_loops(out, x, y):
     to, rows, columns, out_down, out_right = out
     left, _, terms, left_down, left_right = x
     right, _, _, right_down, right_right = y
-    are_rows = out_right == _SIZE and right_right == _SIZE
+    are_rows = out_right == SIZE and right_right == SIZE
     for i in range(rows):
         row = to + i * out_down
         for k in range(terms):
-            factor = _read(left + i * left_down + k * left_right, 0)
+            factor = read(left + i * left_down + k * left_right, 0)
             other = right + k * right_down
             if are_rows:  # LLVM makes vectors of it
                 for j in range(columns):
-                    _write(row, j, _read(row, j) + factor * _read(other, j))
+                    write(row, j, read(row, j) + factor * read(other, j))
             else:
                 for j in range(columns):
-                    place, term = row + j * out_right, _read(other + j * right_right, 0)
-                    _write(place, 0, _read(place, 0) + factor * term)
-
-
-@inlined
-def _matrix(part, k):
-    """Return a matrix of a stack: its address, its extents, and the distances along its axes."""
-    words = i8_pointer(part)
-    address = load(words, 0) + k * load(words, 1)
-    return address, load(words, 2), load(words, 3), load(words, 4), load(words, 5)
+                    place, term = row + j * out_right, read(other + j * right_right, 0)
+                    write(place, 0, read(place, 0) + factor * term)
 
 
 @inlined
 def _matrices(request, k):
     """Return the matrices of a product of a request."""
-    out, x, y = request + _SIZE * OUT, request + _SIZE * X, request + _SIZE * Y
-    return _matrix(out, k), _matrix(x, k), _matrix(y, k)
+    return matrix(request, OUT, k), matrix(request, X, k), matrix(request, Y, k)
 
 
 @jit
@@ -252,9 +223,9 @@ def _copy(to, x):
     address, rows, columns, down, right = x
     for i in range(rows):
         for j in range(columns):
-            _write(to, i * columns + j, _read(address + i * down + j * right, 0))
+            write(to, i * columns + j, read(address + i * down + j * right, 0))
     # of one type, as other matrices are
-    return to, rows, columns, columns * _SIZE, np.int64(_SIZE)
+    return to, rows, columns, columns * SIZE, np.int64(SIZE)
 
 
 @jit
@@ -263,7 +234,7 @@ def _copy_back(x, of):
     address, rows, columns, down, right = x
     for i in range(rows):
         for j in range(columns):
-            _write(address + i * down + j * right, 0, _read(of, i * columns + j))
+            write(address + i * down + j * right, 0, read(of, i * columns + j))
 
 
 @jit
@@ -272,13 +243,13 @@ def add_products_of_copies(request):
     for k in range(load(i8_pointer(request), COUNT)):
         out, x, y = _matrices(request, k)
         numbers = out[1] * out[2] + x[1] * x[2] + y[1] * y[2]
-        memory = _malloc((numbers * _SIZE,))
-        left = memory + out[1] * out[2] * _SIZE
-        right = left + x[1] * x[2] * _SIZE
+        memory = malloc((numbers * SIZE,))
+        left = memory + out[1] * out[2] * SIZE
+        right = left + x[1] * x[2] * SIZE
         if memory and _by_blas(_copy(memory, out), _copy(left, x), _copy(right, y)):
             _copy_back(out, memory)
         else:
             _in_loops(out, x, y)
         if memory:
-            _free((memory,))
+            free((memory,))
     return 1

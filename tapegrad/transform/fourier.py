@@ -54,7 +54,7 @@ def _find_loops() -> bool:
 IS_AVAILABLE = _find_loops()
 """Whether transforms can be compiled; otherwise recorded ones run in Python."""
 
-share("fourier_code", ["transform_lines", "mirror_lines", "fold_lines"])
+share("fourier", ["transform_lines", "mirror_lines", "fold_lines"])
 
 
 def _call(name: str, count: int):

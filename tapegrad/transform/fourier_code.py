@@ -8,13 +8,11 @@ is read with it; the transforms of NumPy would read one item of each row of a la
 from __future__ import annotations
 
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from tapegrad.kernels.intrinsics import c_function, f8_pointer, i8_pointer, load, smaller, store
-from tapegrad.kernels.llvm.pipeline import Pipeline
-from tapegrad.kernels.native import NO_WRAPPERS
+from tapegrad.kernels.intrinsics import f8_pointer, i8_pointer, load, smaller, store
 from tapegrad.transform.fourier import (
     BACK,
     EVEN,
@@ -30,16 +28,10 @@ from tapegrad.transform.fourier import (
     SYMBOL,
     X,
 )
+from tapegrad.transform.request_code import SIZE, free, inlined, jit, malloc
 from tapegrad.transform.requests import WORD, external
 
-jit = njit(**NO_WRAPPERS, error_model="numpy", forceinline=False, pipeline_class=Pipeline)
-inlined = njit(**NO_WRAPPERS, error_model="numpy", forceinline=True, pipeline_class=Pipeline)
-
-_SIZE = 8  # bytes of a float
 _BLOCK = 16  # lines that are copied together
-
-_malloc = c_function("malloc", "address", "size")
-_free = c_function("free", "nothing", "address")
 
 
 @intrinsic
@@ -49,7 +41,7 @@ def _run(typingctx, kind, given):
     def codegen(context, builder, signature, args):
         kind, numbers = args[0], cgutils.unpack_tuple(builder, args[1], 7)
         to, of, rows, items, results, *floats = numbers
-        item, result = (builder.mul(size, WORD(_SIZE)) for size in floats)
+        item, result = (builder.mul(size, WORD(SIZE)) for size in floats)
         factor = cgutils.alloca_once_value(builder, ir.DoubleType()(1.0))
         words = [
             [of, builder.ptrtoint(factor, WORD), to],
@@ -79,7 +71,7 @@ def _run(typingctx, kind, given):
 def _copy_items(to, of, items, width, beside, size):
     """Copy lines that are beside each other to rows."""
     for i in range(items):
-        row, place = f8_pointer(of + i * beside * size * _SIZE), f8_pointer(to + i * size * _SIZE)
+        row, place = f8_pointer(of + i * beside * size * SIZE), f8_pointer(to + i * size * SIZE)
         for j in range(width):
             for k in range(size):
                 store(place, j * items * size + k, load(row, j * size + k))
@@ -89,7 +81,7 @@ def _copy_items(to, of, items, width, beside, size):
 def _copy_results(to, of, results, width, beside, size):
     """Copy rows to lines that are beside each other."""
     for i in range(results):
-        row, place = f8_pointer(to + i * beside * size * _SIZE), f8_pointer(of + i * size * _SIZE)
+        row, place = f8_pointer(to + i * beside * size * SIZE), f8_pointer(of + i * size * SIZE)
         for j in range(width):
             for k in range(size):
                 store(row, j * size + k, load(place, j * results * size + k))
@@ -108,19 +100,19 @@ def transform_lines(request):
     if inner == 1:
         _run(kind, (to, of, outer, items, results, item, result))
         return 1
-    memory = _malloc((_BLOCK * (items * item + results * result) * _SIZE,))
+    memory = malloc((_BLOCK * (items * item + results * result) * SIZE,))
     if not memory:
         return 0
-    found = memory + _BLOCK * items * item * _SIZE
+    found = memory + _BLOCK * items * item * SIZE
     for i in range(outer):
         for j in range(0, inner, _BLOCK):
             width = smaller(inner - j, _BLOCK)
-            x = of + (i * items * inner + j) * item * _SIZE
-            out = to + (i * results * inner + j) * result * _SIZE
+            x = of + (i * items * inner + j) * item * SIZE
+            out = to + (i * results * inner + j) * result * SIZE
             _copy_items(memory, x, items, width, inner, item)
             _run(kind, (found, memory, width, items, results, item, result))
             _copy_results(out, found, results, width, inner, result)
-    _free((memory,))
+    free((memory,))
     return 1
 
 
@@ -162,51 +154,59 @@ def _start(line, inner, items):
     return line // inner * items * inner + line % inner
 
 
+@inlined
+def _write_lines(request, is_half_given, write_line):
+    """Write all lines of a transform or of its half, each from the line and its mirror image."""
+    words, extents = i8_pointer(request), i8_pointer(request + 5 * SIZE)
+    number, to, of = load(words, 0), load(words, 1), load(words, 2)
+    axis, others = load(words, 3), load(words, 4)
+    n = load(extents, axis)
+    half = n // 2 + 1
+    items, results = (half, n) if is_half_given else (n, half)
+    inner, lines = _lines_before(extents, axis, number)
+    for line in range(lines):
+        out = f8_pointer(to + 2 * _start(line, inner, results) * SIZE)
+        x = f8_pointer(of + 2 * _start(line, inner, items) * SIZE)
+        mirrored = _mirrored(extents, axis, others, number, line)
+        other = f8_pointer(of + 2 * _start(mirrored, inner, items) * SIZE)
+        write_line(out, x, other, n, inner)
+    return 1
+
+
+@inlined
+def _mirror_line(out, x, other, n, inner):
+    """Write a line of a transform of real numbers: the given half, and conjugates of the other."""
+    half = n // 2 + 1
+    for k in range(half):
+        for part in range(2):
+            store(out, 2 * k * inner + part, load(x, 2 * k * inner + part))
+    for k in range(half, n):
+        place, given = 2 * k * inner, 2 * (n - k) * inner
+        store(out, place, load(other, given))
+        store(out, place + 1, -load(other, given + 1))
+
+
+@inlined
+def _fold_line(out, x, other, n, inner):
+    """Write the half of a line: the means of its items and of the conjugates of the other's."""
+    for k in range(n // 2 + 1):
+        place = 2 * k * inner
+        re, im = load(x, place), load(x, place + 1)
+        if k != 0 and 2 * k != n:
+            given = 2 * (n - k) * inner
+            re = 0.5 * (re + load(other, given))
+            im = 0.5 * (im - load(other, given + 1))
+        store(out, place, re)
+        store(out, place + 1, im)
+
+
 @jit
 def mirror_lines(request):
     """Write all items of the transform of real numbers, of which the first half is given."""
-    words = i8_pointer(request)
-    number, to, of = load(words, 0), load(words, 1), load(words, 2)
-    axis, others, extents = load(words, 3), load(words, 4), i8_pointer(request + 5 * _SIZE)
-    n = load(extents, axis)
-    count = n // 2 + 1
-    inner, lines = _lines_before(extents, axis, number)
-    for line in range(lines):
-        out = f8_pointer(to + 2 * _start(line, inner, n) * _SIZE)
-        x = f8_pointer(of + 2 * _start(line, inner, count) * _SIZE)
-        for k in range(count):
-            for part in range(2):
-                store(out, 2 * k * inner + part, load(x, 2 * k * inner + part))
-        other = _mirrored(extents, axis, others, number, line)
-        x = f8_pointer(of + 2 * _start(other, inner, count) * _SIZE)
-        for k in range(count, n):
-            place, given = 2 * k * inner, 2 * (n - k) * inner
-            store(out, place, load(x, given))
-            store(out, place + 1, -load(x, given + 1))
-    return 1
+    return _write_lines(request, True, _mirror_line)
 
 
 @jit
 def fold_lines(request):
     """Write the half of a transform whose real part is that of all that is given."""
-    words = i8_pointer(request)
-    number, to, of = load(words, 0), load(words, 1), load(words, 2)
-    axis, others, extents = load(words, 3), load(words, 4), i8_pointer(request + 5 * _SIZE)
-    n = load(extents, axis)
-    count = n // 2 + 1
-    inner, lines = _lines_before(extents, axis, number)
-    for line in range(lines):
-        out = f8_pointer(to + 2 * _start(line, inner, count) * _SIZE)
-        x = f8_pointer(of + 2 * _start(line, inner, n) * _SIZE)
-        mirrored = _mirrored(extents, axis, others, number, line)
-        other = f8_pointer(of + 2 * _start(mirrored, inner, n) * _SIZE)
-        for k in range(count):
-            place = 2 * k * inner
-            re, im = load(x, place), load(x, place + 1)
-            if k != 0 and 2 * k != n:
-                given = 2 * (n - k) * inner
-                re = 0.5 * (re + load(other, given))
-                im = 0.5 * (im - load(other, given + 1))
-            store(out, place, re)
-            store(out, place + 1, im)
-    return 1
+    return _write_lines(request, False, _fold_line)

@@ -58,7 +58,7 @@ def _find() -> None:
 
 _find()
 
-share("lapack_code", ["factor", "solve", "factor_definite", "solve_triangle", "find_eigenvalues"])
+share("lapack", ["factor", "solve", "factor_definite", "solve_triangle", "find_eigenvalues"])
 
 
 def _call(name: str):

@@ -14,20 +14,11 @@ from __future__ import annotations
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from tapegrad.kernels.intrinsics import (
-    c_function,
-    f8_pointer,
-    i4_pointer,
-    i8_pointer,
-    load,
-    store,
-)
-from tapegrad.kernels.llvm.pipeline import Pipeline
-from tapegrad.kernels.native import NO_WRAPPERS
+from tapegrad.kernels.intrinsics import i4_pointer, i8_pointer, load, store
 from tapegrad.transform.lapack import (
     COUNT,
     DONE,
@@ -46,18 +37,12 @@ from tapegrad.transform.lapack import (
     X,
     Y,
 )
+from tapegrad.transform.request_code import SIZE, free, inlined, jit, malloc, matrix, read, write
 from tapegrad.transform.requests import external
 
-jit = njit(**NO_WRAPPERS, error_model="numpy", forceinline=False, pipeline_class=Pipeline)
-inlined = njit(**NO_WRAPPERS, error_model="numpy", forceinline=True, pipeline_class=Pipeline)
-
-_SIZE = 8  # bytes of a float
 _FEW = 10  # rows up to which loops take less time than LAPACK
 
 _CHAR, _INT, _WORD = ir.IntType(8), ir.IntType(32), ir.IntType(64)
-
-_malloc = c_function("malloc", "address", "size")
-_free = c_function("free", "nothing", "address")
 
 
 def _function_of_scipy(name: str, pattern: str):
@@ -130,35 +115,15 @@ _LOWER, _NO, _RIGHT, _TRANSPOSED, _UPPER, _VECTORS = map(ord, "LNRTUV")
 
 
 @inlined
-def _read(address, k):
-    """Return element k of the floats that begin at an address."""
-    return load(f8_pointer(address), k)
-
-
-@inlined
-def _write(address, k, value):
-    """Write element k of the floats that begin at an address."""
-    store(f8_pointer(address), k, value)
-
-
-@inlined
-def _matrix(request, part, k):
-    """Return a matrix of a request: its address, its extents, the distances along its axes."""
-    words = i8_pointer(request + _SIZE * part)
-    address = load(words, 0) + k * load(words, 1)
-    return address, load(words, 2), load(words, 3), load(words, 4), load(words, 5)
-
-
-@inlined
 def _copy(to, down, right, x):
     """Copy a matrix to memory with these distances along its axes; return whether it is finite."""
     address, rows, columns, x_down, x_right = x
     is_finite = True
     for i in range(rows):
         for j in range(columns):
-            value = _read(address + i * x_down + j * x_right, 0)
+            value = read(address + i * x_down + j * x_right, 0)
             is_finite = is_finite and np.isfinite(value)
-            _write(to + i * down + j * right, 0, value)
+            write(to + i * down + j * right, 0, value)
     return is_finite
 
 
@@ -168,7 +133,7 @@ def _fill(x, value):
     address, rows, columns, down, right = x
     for i in range(rows):
         for j in range(columns):
-            _write(address + i * down + j * right, 0, value)
+            write(address + i * down + j * right, 0, value)
 
 
 @inlined
@@ -177,7 +142,7 @@ def _subtract(x, row, other, factor):
     address, _, columns, down, right = x
     for j in range(columns):
         place = address + row * down + j * right
-        _write(place, 0, _read(place, 0) - factor * _read(address + other * down + j * right, 0))
+        write(place, 0, read(place, 0) - factor * read(address + other * down + j * right, 0))
 
 
 @inlined
@@ -186,7 +151,7 @@ def _divide(x, row, pivot):
     address, _, columns, down, right = x
     for j in range(columns):
         place = address + row * down + j * right
-        _write(place, 0, _read(place, 0) / pivot)
+        write(place, 0, read(place, 0) / pivot)
 
 
 @inlined
@@ -195,9 +160,9 @@ def _exchange(x, row, other):
     address, _, columns, down, right = x
     for j in range(columns):
         one, two = address + row * down + j * right, address + other * down + j * right
-        value = _read(one, 0)
-        _write(one, 0, _read(two, 0))
-        _write(two, 0, value)
+        value = read(one, 0)
+        write(one, 0, read(two, 0))
+        write(two, 0, value)
 
 
 @inlined
@@ -207,10 +172,10 @@ def _mark_undefined(out, y):
     for j in range(columns):
         is_finite = True
         for i in range(rows):
-            is_finite = is_finite and np.isfinite(_read(address + i * down + j * right, 0))
+            is_finite = is_finite and np.isfinite(read(address + i * down + j * right, 0))
         if not is_finite:
             for i in range(rows):
-                _write(out[0] + i * out[3] + j * out[4], 0, np.nan)
+                write(out[0] + i * out[3] + j * out[4], 0, np.nan)
 
 
 # -- factors and solutions -------------------------------------------------------------------------
@@ -220,35 +185,35 @@ def _mark_undefined(out, y):
 def _factor_in_loops(to, n):
     """Replace the columns of a matrix by its factors."""
     for k in range(n):
-        column, row = to + k * n * _SIZE, k
+        column, row = to + k * n * SIZE, k
         for i in range(k + 1, n):
-            if abs(_read(column, i)) > abs(_read(column, row)):
+            if abs(read(column, i)) > abs(read(column, row)):
                 row = i
-        _write(to, n * n + k, row)
-        pivot = _read(column, row)
+        write(to, n * n + k, row)
+        pivot = read(column, row)
         if pivot == 0.0:
             continue
         if row != k:
-            _exchange((to, n, n, np.int64(_SIZE), n * _SIZE), k, row)
+            _exchange((to, n, n, np.int64(SIZE), n * SIZE), k, row)
         for i in range(k + 1, n):
-            _write(column, i, _read(column, i) / pivot)
+            write(column, i, read(column, i) / pivot)
         for j in range(k + 1, n):
-            other = to + j * n * _SIZE
-            factor = _read(other, k)
+            other = to + j * n * SIZE
+            factor = read(other, k)
             for i in range(k + 1, n):
-                _write(other, i, _read(other, i) - factor * _read(column, i))
+                write(other, i, read(other, i) - factor * read(column, i))
 
 
 @inlined
 def _factor_by_lapack(to, n):
     """Do the same by LAPACK; return whether there was memory for it."""
-    rows = _malloc((n * 4,))
+    rows = malloc((n * 4,))
     if not rows:
         return False
     _getrf((n, n, to, n, rows))
     for k in range(n):
-        _write(to, n * n + k, load(i4_pointer(rows), k) - 1)
-    _free((rows,))
+        write(to, n * n + k, load(i4_pointer(rows), k) - 1)
+    free((rows,))
     return True
 
 
@@ -256,12 +221,12 @@ def _factor_by_lapack(to, n):
 def factor(request):
     """Write the factors of square matrices X to OUT."""
     for k in range(load(i8_pointer(request), COUNT)):
-        to = _matrix(request, OUT, k)[0]
-        x = _matrix(request, X, k)
+        to = matrix(request, OUT, k)[0]
+        x = matrix(request, X, k)
         n = x[1]
-        if not _copy(to, np.int64(_SIZE), n * _SIZE, x):
+        if not _copy(to, np.int64(SIZE), n * SIZE, x):
             for i in range(n * n + n):
-                _write(to, i, np.nan)
+                write(to, i, np.nan)
         elif n <= _FEW or not _has_scipy():
             _factor_in_loops(to, n)
         elif not _factor_by_lapack(to, n):
@@ -274,7 +239,7 @@ def _is_singular(factors, n):
     """Whether there is a zero on the diagonal of the upper triangle."""
     found = False
     for i in range(n):
-        found = found or _read(factors, i * n + i) == 0.0
+        found = found or read(factors, i * n + i) == 0.0
     return found
 
 
@@ -282,16 +247,16 @@ def _is_singular(factors, n):
 def _solve_in_loops(out, factors, n):
     """Replace right-hand sides by solutions."""
     for k in range(n):
-        row = np.int64(_read(factors, n * n + k))
+        row = np.int64(read(factors, n * n + k))
         if row != k:
             _exchange(out, k, row)
     for k in range(n):
         for i in range(k + 1, n):
-            _subtract(out, i, k, _read(factors, k * n + i))
+            _subtract(out, i, k, read(factors, k * n + i))
     for k in range(n - 1, -1, -1):
-        _divide(out, k, _read(factors, k * n + k))
+        _divide(out, k, read(factors, k * n + k))
         for i in range(k):
-            _subtract(out, i, k, _read(factors, k * n + i))
+            _subtract(out, i, k, read(factors, k * n + i))
 
 
 @inlined
@@ -299,13 +264,13 @@ def _solve_turned_in_loops(out, factors, n):
     """Replace right-hand sides by the solutions for the transpose of the matrix."""
     for k in range(n):
         for i in range(k):
-            _subtract(out, k, i, _read(factors, k * n + i))
-        _divide(out, k, _read(factors, k * n + k))
+            _subtract(out, k, i, read(factors, k * n + i))
+        _divide(out, k, read(factors, k * n + k))
     for k in range(n - 1, -1, -1):
         for i in range(k + 1, n):
-            _subtract(out, k, i, _read(factors, k * n + i))
+            _subtract(out, k, i, read(factors, k * n + i))
     for k in range(n - 1, -1, -1):
-        row = np.int64(_read(factors, n * n + k))
+        row = np.int64(read(factors, n * n + k))
         if row != k:
             _exchange(out, k, row)
 
@@ -317,20 +282,20 @@ def _solve_by_lapack(out, factors, n, is_turned):
     Return whether there was memory for it.
     """
     to, _, columns, down, right = out
-    is_in_order = down == _SIZE and (right == n * _SIZE or columns == 1)
-    memory = _malloc((n * _SIZE + (0 if is_in_order else n * columns * _SIZE),))
+    is_in_order = down == SIZE and (right == n * SIZE or columns == 1)
+    memory = malloc((n * SIZE + (0 if is_in_order else n * columns * SIZE),))
     if not memory:
         return False
-    place = to if is_in_order else memory + n * _SIZE
+    place = to if is_in_order else memory + n * SIZE
     if not is_in_order:
-        _copy(place, np.int64(_SIZE), n * _SIZE, out)
+        _copy(place, np.int64(SIZE), n * SIZE, out)
     for k in range(n):
-        store(i4_pointer(memory), k, np.int64(_read(factors, n * n + k)) + 1)
+        store(i4_pointer(memory), k, np.int64(read(factors, n * n + k)) + 1)
     kind = _TRANSPOSED if is_turned else _NO
     _getrs((kind, n, columns, factors, n, memory, place, n))
     if not is_in_order:
-        _copy(to, down, right, (place, n, columns, np.int64(_SIZE), n * _SIZE))
-    _free((memory,))
+        _copy(to, down, right, (place, n, columns, np.int64(SIZE), n * SIZE))
+    free((memory,))
     return True
 
 
@@ -341,12 +306,12 @@ def solve(request):
     is_turned = load(words, KIND) & TURNED != 0
     for k in range(load(words, COUNT)):
         out, factors, y = (
-            _matrix(request, OUT, k),
-            _matrix(request, X, k)[0],
-            _matrix(request, Y, k),
+            matrix(request, OUT, k),
+            matrix(request, X, k)[0],
+            matrix(request, Y, k),
         )
         n = out[1]
-        if n and np.isnan(_read(factors, 0)):
+        if n and np.isnan(read(factors, 0)):
             _fill(out, np.nan)
             continue
         if _is_singular(factors, n):
@@ -370,16 +335,16 @@ def solve(request):
 def _factor_definite_in_loops(to, n):
     """Replace the lower triangle of a matrix by its factor; return whether there is one."""
     for i in range(n):
-        row = to + i * n * _SIZE
+        row = to + i * n * SIZE
         for j in range(i + 1):
-            other = to + j * n * _SIZE
-            total = _read(row, j)
+            other = to + j * n * SIZE
+            total = read(row, j)
             for k in range(j):
-                total -= _read(row, k) * _read(other, k)
+                total -= read(row, k) * read(other, k)
             if j < i:
-                _write(row, j, total / _read(other, j))
+                write(row, j, total / read(other, j))
             elif total > 0.0 and total < np.inf:
-                _write(row, j, np.sqrt(total))
+                write(row, j, np.sqrt(total))
             else:
                 return False
     return True
@@ -389,18 +354,18 @@ def _factor_definite_in_loops(to, n):
 def factor_definite(request):
     """Write the lower triangles, whose products with their transposes are X, to OUT, in rows."""
     for k in range(load(i8_pointer(request), COUNT)):
-        to = _matrix(request, OUT, k)[0]
-        address, n, _, down, right = _matrix(request, X, k)
+        to = matrix(request, OUT, k)[0]
+        address, n, _, down, right = matrix(request, X, k)
         is_finite = True
         for i in range(n):
             for j in range(n):
-                value = _read(address + i * down + j * right, 0) if j <= i else 0.0
+                value = read(address + i * down + j * right, 0) if j <= i else 0.0
                 is_finite = is_finite and np.isfinite(value)
-                _write(to, i * n + j, value)
+                write(to, i * n + j, value)
         if not is_finite:
             for i in range(n):
                 for j in range(i + 1):
-                    _write(to, i * n + j, np.nan)
+                    write(to, i * n + j, np.nan)
         elif n <= _FEW or not _has_scipy():
             if not _factor_definite_in_loops(to, n):
                 return NOT_DEFINITE
@@ -419,10 +384,10 @@ def _substitute(out, x, is_lower, is_unit):
     for turn in range(n):
         k = turn if is_lower else n - 1 - turn
         if not is_unit:
-            _divide(out, k, _read(address + k * down + k * right, 0))
+            _divide(out, k, read(address + k * down + k * right, 0))
         first, last = (k + 1, n) if is_lower else (0, k)
         for i in range(first, last):
-            _subtract(out, i, k, _read(address + i * down + k * right, 0))
+            _subtract(out, i, k, read(address + i * down + k * right, 0))
 
 
 @inlined
@@ -433,31 +398,31 @@ def _substitute_by_blas(out, x, is_lower, is_unit):
     """
     to, n, columns, down, right = out
     address, _, _, x_down, x_right = x
-    is_in_order = right == _SIZE and down == columns * _SIZE
-    is_in_columns = x_down == _SIZE and x_right >= n * _SIZE
-    is_in_rows = x_right == _SIZE and x_down >= n * _SIZE
+    is_in_order = right == SIZE and down == columns * SIZE
+    is_in_columns = x_down == SIZE and x_right >= n * SIZE
+    is_in_rows = x_right == SIZE and x_down >= n * SIZE
     numbers = (0 if is_in_order else n * columns) + (0 if is_in_columns or is_in_rows else n * n)
-    memory = _malloc((numbers * _SIZE,)) if numbers else 0
+    memory = malloc((numbers * SIZE,)) if numbers else 0
     if numbers and not memory:
         return False
     place, matrix = to, address
     if not is_in_order:
         place = memory
-        _copy(place, columns * _SIZE, np.int64(_SIZE), out)
+        _copy(place, columns * SIZE, np.int64(SIZE), out)
     if not (is_in_columns or is_in_rows):
-        matrix = memory + (numbers - n * n) * _SIZE
-        _copy(matrix, n * _SIZE, np.int64(_SIZE), x)
-        x_down = n * _SIZE
-    step = x_right // _SIZE if is_in_columns else x_down // _SIZE
+        matrix = memory + (numbers - n * n) * SIZE
+        _copy(matrix, n * SIZE, np.int64(SIZE), x)
+        x_down = n * SIZE
+    step = x_right // SIZE if is_in_columns else x_down // SIZE
     # B in rows is B^T in columns, and A X = B is X^T A^T = B^T
     triangle = _LOWER if is_lower == is_in_columns else _UPPER
     turned = _TRANSPOSED if is_in_columns else _NO
     unit = _UPPER if is_unit else _NO
     _trsm((_RIGHT, triangle, turned, unit, columns, n, matrix, step, place, columns))
     if not is_in_order:
-        _copy(to, down, right, (place, n, columns, columns * _SIZE, np.int64(_SIZE)))
+        _copy(to, down, right, (place, n, columns, columns * SIZE, np.int64(SIZE)))
     if numbers:
-        _free((memory,))
+        free((memory,))
     return True
 
 
@@ -469,7 +434,7 @@ def _examine(x, is_lower, is_unit):
     for i in range(n):
         first, last = (0, i + 1) if is_lower else (i, n)
         for j in range(first, last):
-            value = _read(address + i * down + j * right, 0)
+            value = read(address + i * down + j * right, 0)
             if i == j:
                 is_singular = is_singular or (value == 0.0 and not is_unit)
             if i != j or not is_unit:
@@ -485,8 +450,8 @@ def solve_triangle(request):
     is_turned, is_unit = kind & TURNED != 0, kind & UNIT != 0
     is_lower = (kind & UPPER == 0) != is_turned
     for k in range(load(words, COUNT)):
-        out, y = _matrix(request, OUT, k), _matrix(request, Y, k)
-        address, n, _, down, right = _matrix(request, X, k)
+        out, y = matrix(request, OUT, k), matrix(request, Y, k)
+        address, n, _, down, right = matrix(request, X, k)
         x = (address, n, n, right, down) if is_turned else (address, n, n, down, right)
         is_finite, is_singular = _examine(x, is_lower, is_unit)
         if is_singular:
@@ -510,25 +475,25 @@ def solve_triangle(request):
 def find_eigenvalues(request):
     """Write the eigenvectors of the symmetric matrices Y to OUT, and their eigenvalues to X."""
     for k in range(load(i8_pointer(request), COUNT)):
-        to, n, _, down, right = _matrix(request, OUT, k)
-        values, y = _matrix(request, X, k)[0], _matrix(request, Y, k)
+        to, n, _, down, right = matrix(request, OUT, k)
+        values, y = matrix(request, X, k)[0], matrix(request, Y, k)
         if not _has_scipy():
             return WITHOUT_SCIPY
         if n == 0:
             continue
         numbers = 1 + 6 * n + 2 * n * n  # that LAPACK works with, of floats and of integers
         integers = 3 + 5 * n
-        memory = _malloc(((n * n + numbers + integers) * _SIZE,))
+        memory = malloc(((n * n + numbers + integers) * SIZE,))
         if not memory:
             return WITHOUT_MEMORY
-        floats = memory + n * n * _SIZE
-        is_finite = _copy(memory, np.int64(_SIZE), n * _SIZE, y)
+        floats = memory + n * n * SIZE
+        is_finite = _copy(memory, np.int64(SIZE), n * SIZE, y)
         said = 1
         if is_finite:
-            given = n, memory, n, values, floats, numbers, floats + numbers * _SIZE, integers
+            given = n, memory, n, values, floats, numbers, floats + numbers * SIZE, integers
             said = _syevd((_VECTORS, _LOWER, *given))
-            _copy(to, down, right, (memory, n, n, np.int64(_SIZE), n * _SIZE))
-        _free((memory,))
+            _copy(to, down, right, (memory, n, n, np.int64(SIZE), n * SIZE))
+        free((memory,))
         if said != 0:
             return NOT_CONVERGED
     return DONE

@@ -27,14 +27,13 @@ _places: dict[str, ctypes.c_int64] = {}  # where machine code finds the addresse
 
 
 def share(module: str, names: Sequence[str]) -> None:
-    """Let machine code call functions of a module by their names.
+    """Let machine code call functions by their names.
 
     Parameters
     ----------
     module
-        A module beside this one, which is imported only if they are to be compiled. What they are
-        made of is in it, in the module of its name without ``_code``, in this one, and in
-        `tapegrad.kernels.intrinsics`.
+        The module that calls them. They are in that of its name with ``_code``, which is imported
+        only if they are to be compiled.
     names
         The names of the functions: of one integer, the address of a request.
     """
@@ -46,15 +45,19 @@ def share(module: str, names: Sequence[str]) -> None:
 
 def _start(module: str, name: str) -> int:
     """Compile or load a function; return its address."""
-    address = native.compiled(f"tapegrad.transform.{module}", name, "int64", 1, _sources(module))
+    address = native.compiled(
+        f"tapegrad.transform.{module}_code", name, "int64", 1, _sources(module)
+    )
     _places[name].value = address
     return address
 
 
 @functools.cache
 def _sources(module: str) -> bytes:
-    own = f"transform/{module}.py", f"transform/{module.removesuffix('_code')}.py"
-    return b"".join(sources(*own, "transform/requests.py", "kernels/intrinsics.py"))
+    """Return the texts of all that the functions of a module are made of."""
+    names = f"{module}_code", module, "request_code", "requests"
+    own = (f"transform/{name}.py" for name in names)
+    return b"".join(sources(*own, "kernels/intrinsics.py"))
 
 
 def call(builder: Any, name: str, words: Sequence[Any]) -> Any:
