@@ -32,6 +32,22 @@ def doubling(x, a):
     return x * a.sum()
 
 
+@tg.njit
+def steps(u, n):
+    for _ in range(n):
+        u = np.sin(u) * 1.5
+        u[0] += 1.0
+    return u
+
+
+@tg.njit
+def steps_in_place(u, n):
+    for _ in range(n):
+        u[0] += 1.0
+        u = np.sin(u) * 1.5
+    return u
+
+
 def wave_of_tensors(x, a):
     return tg.sum(tg.sin(x * a) * tg.exp(-a))
 
@@ -170,6 +186,24 @@ def test_refusals(leaves):
         doubling(x, a)
     with pytest.raises(TypeError, match="tuple of tensors"):
         scaled(x, (a, a))
+
+
+@pytest.mark.parametrize("n", [0, 1, 3])
+def test_name_of_argument_bound_to_new_arrays(leaves, n):
+    """What is written later into the new array does not write into the argument."""
+    a = leaves[1]
+    before = a.detach().numpy().copy()
+    y = steps(a, n)
+    (found,) = tg.autograd.grad((y * y).sum(), a)
+    x = a
+    for _ in range(n):
+        x = tg.sin(x) * 1.5
+        x = x + np.eye(1, a.shape[0])[0]
+    (expected,) = tg.autograd.grad((x * x).sum(), a)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    np.testing.assert_array_equal(a.detach(), before)
+    with pytest.raises(tg.TransformError, match="writes into argument 0"):
+        steps_in_place(a, n)
 
 
 # -- NumPy arguments that the function writes into -------------------------------------------------

@@ -96,6 +96,7 @@ class Arrays:
 
     def __init__(self, function: FunctionIR) -> None:
         self.types = function.types
+        self.body = function.body
         self._parent: dict[str, str] = {}
         self.stores: dict[str, list[int]] = {}  # root positions of writes, by class
         self._values = Holders(Facts(function.types))
@@ -169,6 +170,22 @@ class Arrays:
             if is_array(kind):
                 found.setdefault(self.of(identifier), []).append(identifier)
         return found
+
+    def written_parts(self, arrays: Iterable[str]) -> list[int]:
+        """Return the positions of those of some arrays whose elements the function may write.
+
+        A name that is later bound to a new array is in the alias class of what is written into
+        that array; what it had before is not written.
+        """
+        before: dict[str, set[str]] = {}
+        stored: set[str] = set()
+        for statement in walk(self.body):
+            stored.update(written(statement))
+            for source, target in self.edges(statement):
+                if may_share(self.types.get(source)) and may_share(self.types.get(target)):
+                    before.setdefault(target, set()).add(source)
+        found = closure(stored, before)
+        return [k for k, n in enumerate(arrays) if n in found and may_share(self.types.get(n))]
 
     def is_stored(self, array: str) -> bool:
         """Whether an array is written anywhere."""

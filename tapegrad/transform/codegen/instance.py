@@ -80,9 +80,7 @@ class Instance:
         self.arrays = arrays = Arrays(self.function)
         leaves = self.leaves()
         kinds = self.function.types
-        writes = {
-            k for k, n in enumerate(leaves) if may_share(kinds.get(n)) and arrays.is_stored(n)
-        }
+        writes = set(arrays.written_parts(leaves))
         results = [leaf.id if isinstance(leaf, ast.Name) else "" for leaf in self.result_leaves()]
         groups: dict[str, tuple[list[int], list[int]]] = {}
         for names, side in ((results, 0), (leaves, 1)):
