@@ -21,11 +21,13 @@ from tapegrad.transform.fourier import (
     ITEMS,
     KIND,
     LOOPS,
+    MANY,
     ODD,
     OUT,
     OUTER,
     RESULTS,
     SYMBOL,
+    SYMBOL_OF_DUCC,
     X,
 )
 from tapegrad.transform.request_code import SIZE, free, inlined, jit, malloc
@@ -67,6 +69,22 @@ def _run(typingctx, kind, given):
     return types.none(types.int64, types.UniTuple(types.int64, 7)), codegen
 
 
+@intrinsic
+def _by_ducc(typingctx, request):
+    """Let ducc0 transform lines; return 0 if it is not installed, or cannot."""
+
+    def codegen(context, builder, signature, args):
+        function = builder.load(external(builder, SYMBOL_OF_DUCC, WORD))
+        is_there = builder.icmp_unsigned("!=", function, WORD(0))
+        done = cgutils.alloca_once_value(builder, WORD(0))
+        with builder.if_then(is_there):
+            kind = ir.FunctionType(WORD, [WORD]).as_pointer()
+            builder.store(builder.call(builder.inttoptr(function, kind), args), done)
+        return builder.load(done)
+
+    return types.int64(types.int64), codegen
+
+
 @inlined
 def _copy_items(to, of, items, width, beside, size):
     """Copy lines that are beside each other to rows."""
@@ -97,6 +115,8 @@ def transform_lines(request):
     is_complex = kind in (FORWARD, BACK)
     item = 1 if kind in (EVEN, ODD) else 2  # floats
     result = 2 if is_complex or kind in (EVEN, ODD) else 1
+    if outer * items * inner >= MANY and _by_ducc(request):
+        return 1
     if inner == 1:
         _run(kind, (to, of, outer, items, results, item, result))
         return 1

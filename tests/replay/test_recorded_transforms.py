@@ -5,6 +5,7 @@ import pytest
 from interpreted import assert_equal, interpret, is_compiled
 
 import tapegrad as tg
+from tapegrad.transform import fourier as compiled_transforms
 from tapegrad.transform.rules.numpy_functions import fourier
 
 SHAPES = [(4, 6), (5, 7), (1, 9), (16, 3), (17, 12), (40, 2)]  # blocks have 16 lines
@@ -91,3 +92,62 @@ def test_transforms_of_real_numbers_are_one():
     text = tg.jit(FUNCTIONS["fft2"]).inspect(np.ones((6, 8)))
     assert text.count("fourier") == 1
     assert "whole_fourier_to_pairs(x0, 1, 1)" in text
+
+
+# -- ducc0 -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The names of the functions of ducc0 that are called."""
+    names, library = [], pytest.importorskip("ducc0").fft
+
+    class Library:
+        def __getattr__(self, name):
+            names.append(name)
+            return getattr(library, name)
+
+    monkeypatch.setattr(compiled_transforms, "_library", Library)
+    return names
+
+
+LARGE = {
+    **FUNCTIONS,
+    "cut": lambda x: kept(np.fft.rfft(x, 40)) + kept(np.fft.fft(x * 1j, 40)),
+    "filled": lambda x: kept(np.fft.rfft(x, 80, axis=0)) + kept(np.fft.ifft(x * 1j, 80)),
+    "first items are complex": lambda x: tg.sum(np.fft.irfft(x * (1 + 1j), axis=0) ** 3),
+}
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("shape", [(48, 50), (49, 45)], ids=str)
+@pytest.mark.parametrize("name", LARGE)
+def test_large_transforms(name, shape, asked, monkeypatch):
+    f, x = LARGE[name], np.sin(np.arange(np.prod(shape)) ** 2.0).reshape(shape)
+    jitted = tg.jit(f)
+    expected = tg.value_and_grad(f)(x)
+    for _ in range(2):
+        for one, other in zip(tg.value_and_grad(jitted)(x), expected):
+            assert_equal(one, other, 1e-10, 1e-10)
+        # then without ducc0
+        monkeypatch.setattr(compiled_transforms, "_library", lambda: None)
+    assert asked or name == "irfft of columns"
+
+
+@pytest.mark.parametrize(
+    ("kind", "items", "results", "is_done"),
+    [
+        *((kind, 6, n, n == 6) for kind in ("FORWARD", "BACK") for n in (5, 6, 7)),
+        *(("EVEN", 6, n, n == 4) for n in (3, 4, 5)),
+        *(("ODD", 7, n, n == 4) for n in (3, 4, 5)),
+        *(("EVEN", 7, 4, False), ("ODD", 6, 4, False)),
+        *(("TO_REAL", 4, n, n in (6, 7)) for n in (5, 6, 7, 8)),
+    ],
+)
+def test_what_ducc_transforms(kind, items, results, is_done, asked):
+    """It neither cuts lines nor fills them up: that is left to NumPy."""
+    x, out = np.ones(2 * items), np.zeros(2 * results)
+    number = getattr(compiled_transforms, kind)
+    words = np.array([number, out.ctypes.data, x.ctypes.data, 1, items, results, 1])
+    assert compiled_transforms._transform_by_ducc(words.ctypes.data) == is_done
+    assert bool(asked) == out.any() == is_done

@@ -19,7 +19,7 @@ VECTOR, MATRIX = (types.Array(types.float64, ndim, "C") for ndim in (1, 2))
 FACTS = facts_of(
     {
         **dict.fromkeys(["w", "v", "x"], VECTOR),
-        "m": MATRIX,
+        **dict.fromkeys(["m", "q"], MATRIX),
         **dict.fromkeys(["n", "p", "i", "j", "k"], types.int64),
         **dict.fromkeys(["t", "s"], types.float64),
     },
@@ -38,6 +38,43 @@ def in_loop(lines, after=""):
     """A loop that makes an array, and statements after it."""
     body = textwrap.indent(textwrap.dedent(lines), "    ")
     return f"for k in range(n):\n    w = np.zeros(n)\n{body}\n{after}"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "q = np.zeros((n, 2))\n{}\ns = q[0, 0]",
+        "q = np.zeros((n, 2))\nt = s\n{}\nq[0, 0] += t",
+        "for k in range(n):\n    q = np.zeros((n, 2))\n    {}\n    q[k, 0] += s",
+    ],
+)
+def test_function_whose_result_is_the_array(lines):
+    code = lines.format("arrays.fourier_adjoint_of_pairs_vjp_z(q, 0, m)")
+    found = after_removal(code)
+    assert "q = arrays.fourier_of_pairs(m, 0)" in found
+    assert "zeros" not in found
+    code = lines.format("arrays.half_fourier_to_pairs_vjp_x(q, 0, m)")
+    found = after_removal(code)
+    assert "(n, 2)[0]" in found  # the extents of what is added
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "q = np.zeros((n, 2))\nv = q[0]\n{}\nv[0] = s",  # another name has it
+        "q = np.zeros((n, 2))\nq[0, 0] = s\n{}",
+        "q = np.zeros((n, 2))\nfor k in range(n):\n    {}",  # adds more than once
+        "q = np.zeros((n, 2))\nif s > 0.0:\n    {}",
+        "q = np.zeros((n, 2))\nn = 3\n{}",
+        "q = m\nq = np.zeros((n, 2))\n{}",
+        "q = np.zeros((n, 2))\narrays.fourier_adjoint_of_pairs_vjp_z(m, 0, q)",
+        "q = np.zeros((n, 2))\narrays.fourier_adjoint_of_pairs_vjp_z(q, 0, q)",
+        "q = np.zeros((n, 2))\narrays.dot_22_vjp_x(q, m, m)",
+    ],
+)
+def test_functions_that_add(lines):
+    code = lines.format("arrays.half_fourier_to_pairs_vjp_x(q, 0, m)")
+    assert "np.zeros((n, 2))" in after_removal(code)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ keeps these numbers rather than the array.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from numba.core import types
@@ -50,9 +50,14 @@ class Sizes:
         """Return such an expression of extents from before the loops around it, if all are."""
         if not self._has_numbers(array):
             return None
-        scope, ndim = self.state.scopes.scope_of[array], self.state.types[array].ndim
-        extents = [self._outside(array, k, scope) for k in range(ndim)]
-        return _zeros(extents) if all(extents) else None
+        scope, found = self.state.scopes.scope_of[array], []
+        for k in range(self.state.types[array].ndim):
+            count = self.state.extents.constant(self.state.extents.of(array, k))
+            extent = self._outside(array, k, scope) if count is None else count
+            if extent == "":
+                return None
+            found.append(extent)
+        return _zeros(found)
 
     def _has_numbers(self, array: str) -> bool:
         """Whether zeros like an array are made of numbers rather than of the array."""
@@ -118,7 +123,7 @@ class Sizes:
         return None
 
 
-def _zeros(extents: list[str]) -> ast.expr:
-    names: list[ast.expr] = [name(extent) for extent in extents]
-    shape = names[0] if len(names) == 1 else ast.Tuple(names, ast.Load())
+def _zeros(extents: Sequence[str | int]) -> ast.expr:
+    parts: list[ast.expr] = [name(n) if isinstance(n, str) else ast.Constant(n) for n in extents]
+    shape = parts[0] if len(parts) == 1 else ast.Tuple(parts, ast.Load())
     return ast.Call(name("np.zeros"), [shape], [])

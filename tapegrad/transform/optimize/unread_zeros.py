@@ -1,14 +1,21 @@
 """Zeros that nothing reads are not written.
 
 The cotangent of an array that an iteration makes begins with zeros, to which loops add. Where a
-loop adds to each element before anything else happens to the array, it sets the elements instead::
+loop adds to each element before anything else happens to the array, it sets the elements instead,
+and clears those that it does not reach::
 
     k_bar = np.zeros(n)                     k_bar = np.empty(n)
     for i in range(n):                      for i in range(n):
         k_bar[i] += a_bar                       k_bar[i] = a_bar
 
-The elements that the loop does not reach are cleared. If an element has several parts, as those of
-complex numbers, the loop must add to each of them.
+Where a function adds a new array, that is
+the cotangent::
+
+    k_bar = np.zeros(n)                     k_bar = arrays.fourier_of_pairs(a_bar, 0)
+    arrays.fourier_adjoint_of_pairs_vjp_z(k_bar, 0, a_bar)
+
+If an element of a loop has several parts, as those
+of complex numbers, it must add to each of them.
 
 A cotangent becomes 0 when what computed the element is reversed, for what the element was before.
 If it was nothing before, nothing reads that 0. Where the loop does not run because a cotangent is
@@ -24,12 +31,13 @@ from dataclasses import dataclass
 from tapegrad.transform.frontend.liveness import assigned, live, used
 from tapegrad.transform.frontend.source import MATTERS
 from tapegrad.transform.independence.plan import offset_of
-from tapegrad.transform.ir import name, names_in
+from tapegrad.transform.ir import name, names_in, replace_names
 from tapegrad.transform.kinds import is_array
 from tapegrad.transform.nodes import element_of, integer, is_number
 from tapegrad.transform.optimize.extents import Extents
 from tapegrad.transform.optimize.function import Function
 from tapegrad.transform.optimize.making import uses_of
+from tapegrad.transform.rules.arrays import ADJOINTS
 from tapegrad.transform.syntax import (
     binding,
     blocks_of,
@@ -146,6 +154,7 @@ class _Removal:
             found |= self.set_first(site)
             if site.is_only and self.ends_in_block(site, loop):
                 found |= self.leave_last(site)
+            found |= self.make_first(site)
         return found
 
     def sites(
@@ -234,6 +243,29 @@ class _Removal:
             rest = quoted_block("runtime.clear_from(x, n)", x=site.array, n=extent)
             site.block[place:place] = rest
         site.call.func = qualified(_WITHOUT_ZEROS[text_of(site.call.func)])
+        return True
+
+    def make_first(self, site: _Site) -> bool:
+        """Let what a function adds to zeros first be the array; return whether there is any."""
+        place, names = self.first_use(site)
+        node, between = site.block[place], site.block[site.place : place + 1]
+        match node:
+            case ast.Expr(ast.Call(_, [ast.Name(id=array), *arguments]) as call) if (
+                array == site.array and (known := ADJOINTS.get(callee_of(call)))
+            ):
+                parameters, added = known
+            case _:
+                return False
+        extents = {name for extent in site.shape for name in used(extent)}
+        if names != {array} or not site.is_only or site.uses(node) != 1:
+            return False  # it would have to be the array that other names refer to
+        if extents.intersection(assigned(between)):
+            return False
+        given = dict(zip(parameters, arguments, strict=True))
+        shape = ast.Tuple(site.shape, ast.Load())
+        made = replace_names(added, {**given, "shape": shape})
+        (site.block[place],) = quoted_block("x = y", x=site.array, y=made)
+        site.block[site.place] = ast.Pass()
         return True
 
     def first_use(self, site: _Site) -> tuple[int, set[str]]:

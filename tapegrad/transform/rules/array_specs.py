@@ -23,11 +23,14 @@ from tapegrad.ops.table.op import TABLE
 from tapegrad.transform.cache.machine_code import inlined, jit
 from tapegrad.transform.ir import names_in, replace_names
 from tapegrad.transform.kinds import is_array, is_complex
+from tapegrad.transform.nodes import attribute
 from tapegrad.transform.rules.base import Elementary, Linear, View
 from tapegrad.transform.rules.effects import EFFECTS, Effect
 from tapegrad.transform.rules.generators import Lowerer
 from tapegrad.transform.rules.scalars import product_of_elements
 from tapegrad.transform.rules.whole import Whole
+from tapegrad.transform.syntax import nodes_in, text_of
+from tapegrad.transform.trees import qualified
 
 VARIABLE = object()  # stands for the value of an argument that is not a constant
 
@@ -62,6 +65,11 @@ SPECS: dict[str, Spec] = {}
 FUNCTIONS: dict[str, Callable[[Request], Any]] = {}  # by their names, in NumPy or here
 PARAMETERS: dict[str, tuple[str, ...]] = {}
 ADDITIONS: list[Any] = []
+ADJOINTS: dict[str, tuple[list[str], ast.expr]] = {}
+"""The parameters of some vjps after the first one, and what they add: a new array.
+
+It is an expression of the parameters, and of the `shape` of the first one.
+"""
 _GENERATED: dict[str, str] = {}  # texts of derivatives that follow from declarations
 _PARTIALS: dict[str, Any] = {}  # functions that they call
 
@@ -76,6 +84,7 @@ def declare(
     holomorphic: bool = False,
     linear: tuple[str, ...] = (),
     value: str = "",
+    adjoint: str = "",
     like: str = "",
     extents: Callable[[Any, list[ast.expr], int], Any] | None = None,
 ) -> None:
@@ -91,6 +100,9 @@ def declare(
         Arguments in each of which it is linear; their jvps are generated.
     value
         The expression that these jvps evaluate; by default a call of NumPy's function of that name.
+    adjoint
+        The expression that the vjp of the only linear argument adds: a new array that functions of
+        this package make of the cotangent ``g``, of arguments, and of the ``shape`` of this one.
     like
         A function declared earlier whose derivatives, as functions of the result, are the same.
     """
@@ -101,6 +113,8 @@ def declare(
         spec.shared = SPECS[like].shared
     for argument in linear:
         _tangent(name, argument, value or f"np.{name}({', '.join(arguments)})")
+    if adjoint:
+        _transpose(name, linear[0], adjoint)
     if calls:
         PARAMETERS[name] = arguments
         FUNCTIONS[name] = lambda request: request.whole(name)
@@ -113,6 +127,19 @@ def _tangent(name: str, argument: str, value: str) -> None:
     given = {*SPECS[name].arguments, dot.id}
     reads = [found for found in names_in(tangent) if found in given]
     _generate(f"{name}_jvp_{argument}", reads, f"return {ast.unparse(tangent)}")
+
+
+def _transpose(name: str, argument: str, adjoint: str) -> None:
+    """Generate the vjp of a linear argument from what it adds."""
+    tree = ast.parse(adjoint, mode="eval").body
+    bar = f"{argument}_bar"
+    read = set(names_in(tree))
+    reads = [given for given in (*SPECS[name].arguments, "g") if given in read]
+    added = replace_names(tree, {"shape": attribute(ast.Name(bar, ast.Load()), "shape")})
+    _generate(f"{name}_vjp_{argument}", [bar, *reads], f"{bar} += {ast.unparse(added)}")
+    for call in nodes_in(tree, ast.Call):
+        call.func = qualified(f"arrays.{text_of(call.func)}")
+    ADJOINTS[f"arrays.{name}_vjp_{argument}"] = reads, tree
 
 
 def _generate(name: str, parameters: Iterable[str], body: str) -> None:
@@ -205,6 +232,7 @@ def named_function(function: Any) -> Any:
     """
     function.tapegrad_rule = function.__name__
     _PARTIALS[function.__name__] = function
+    EFFECTS[function.__name__] = Effect()
     return function
 
 

@@ -1,6 +1,7 @@
 """Functions of whole arrays that generated code calls, collected in one namespace."""
 
 from tapegrad.transform.rules.array_specs import ADDITIONS as ADDITIONS
+from tapegrad.transform.rules.array_specs import ADJOINTS as ADJOINTS
 from tapegrad.transform.rules.array_specs import SPECS, enter_generated
 from tapegrad.transform.rules.numpy_functions import (
     additions,

@@ -22,7 +22,7 @@ from tapegrad.transform.fourier import (
     transform_lines,
 )
 from tapegrad.transform.nodes import integer
-from tapegrad.transform.rules.array_specs import declare, derivative, named_function
+from tapegrad.transform.rules.array_specs import declare, named_function
 from tapegrad.transform.tape_memory.large_arrays import empty
 
 
@@ -52,17 +52,29 @@ def _other_extent(of_others: Any) -> Any:
     return found
 
 
-for _name, _extents_of, *_given in (
-    ("fourier_of_pairs", _extents, "z", "axis"),
-    ("fourier_adjoint_of_pairs", _extents, "z", "axis"),
-    ("half_fourier_to_pairs", _other_extent(_extents_of_pairs), "x", "count", "axis"),
-    ("real_fourier_of_pairs", _other_extent(_extents), "z", "n", "axis"),
-    ("scaled_pairs", _extents, "z", "n", "axis", "factor"),
-    ("whole_fourier_to_pairs", _extents_of_pairs, "x", "axis", "others"),
-    ("real_adjoint_of_pairs", _extents, "z", "axis", "others"),
+_of_pairs, _to_pairs = _other_extent(_extents), _other_extent(_extents_of_pairs)
+_whole = "real_fourier_of_pairs(g, shape[axis], axis)"
+_scaled = "real_fourier_of_pairs(scaled_pairs(g, shape[axis], axis, 0.5), shape[axis], axis)"
+_real = "real_adjoint_of_pairs(g, axis, others)"
+for _name, _extents_of, _given, _adjoint in (
+    ("fourier_of_pairs", _extents, "z axis", "fourier_adjoint_of_pairs(g, axis)"),
+    ("fourier_adjoint_of_pairs", _extents, "z axis", "fourier_of_pairs(g, axis)"),
+    ("half_fourier_to_pairs", _to_pairs, "x count axis", _scaled),
+    ("doubled_half_fourier", _to_pairs, "x count axis", _whole),
+    ("real_fourier_of_pairs", _of_pairs, "z n axis", "doubled_half_fourier(g, shape[axis], axis)"),
+    ("scaled_pairs", _extents, "z n axis factor", "scaled_pairs(g, n, axis, factor)"),
+    ("whole_fourier_to_pairs", _extents_of_pairs, "x axis others", _real),
+    ("real_adjoint_of_pairs", _extents, "z axis others", "whole_fourier_to_pairs(g, axis, others)"),
 ):
-    _value = f"{_name}({', '.join(_given)})"
-    declare(_name, *_given, linear=(_given[0],), value=_value, extents=_extents_of)
+    _arguments = _given.split()
+    _value = f"{_name}({', '.join(_arguments)})"
+    declare(
+        *(_name, *_arguments),
+        linear=tuple(_arguments[:1]),
+        value=_value,
+        adjoint=_adjoint,
+        extents=_extents_of,
+    )
 
 
 @jit
@@ -87,11 +99,6 @@ def fourier_of_pairs(z, axis):
     return out
 
 
-@derivative
-def fourier_of_pairs_vjp_z(z_bar, axis, g):
-    z_bar += fourier_adjoint_of_pairs(g, axis)
-
-
 @named_function
 @jit
 def fourier_adjoint_of_pairs(z, axis):
@@ -101,11 +108,6 @@ def fourier_adjoint_of_pairs(z, axis):
     outer, n, inner = _lines(z.shape[:-1], axis)
     transform_lines(out, z, (BACK, outer, n, n, inner))
     return out
-
-
-@derivative
-def fourier_adjoint_of_pairs_vjp_z(z_bar, axis, g):
-    z_bar += fourier_of_pairs(g, axis)
 
 
 # -- of real numbers -------------------------------------------------------------------------------
@@ -122,12 +124,6 @@ def half_fourier_to_pairs(x, count, axis):
     return out
 
 
-@derivative
-def half_fourier_to_pairs_vjp_x(x_bar, axis, g):
-    n = x_bar.shape[axis]
-    x_bar += real_fourier_of_pairs(scaled_pairs(g, n, axis, 0.5), n, axis)
-
-
 @named_function
 @jit
 def real_fourier_of_pairs(z, n, axis):
@@ -139,9 +135,25 @@ def real_fourier_of_pairs(z, n, axis):
     return out
 
 
-@derivative
-def real_fourier_of_pairs_vjp_z(z_bar, n, axis, g):
-    z_bar += scaled_pairs(half_fourier_to_pairs(g, n // 2 + 1, axis), n, axis, 2.0)
+@jit
+def _scale(out, z, n, axis, factor):
+    """Write pairs of which those that stand for two frequencies are multiplied by a factor."""
+    outer, count, inner = _lines(z.shape[:-1], axis)
+    to, given = out.reshape((outer, count, 2 * inner)), z.reshape((outer, count, 2 * inner))
+    for i in range(outer):
+        for k in range(count):
+            own = 1.0 if k == 0 or 2 * k == n else factor
+            for j in range(2 * inner):
+                to[i, k, j] = given[i, k, j] * own
+
+
+@named_function
+@jit
+def doubled_half_fourier(x, count, axis):
+    """Return half of a transform, twice what stands for two frequencies."""
+    out = half_fourier_to_pairs(x, count, axis)
+    _scale(out, out, x.shape[axis], axis, 2.0)
+    return out
 
 
 @named_function
@@ -149,20 +161,9 @@ def real_fourier_of_pairs_vjp_z(z_bar, n, axis, g):
 def scaled_pairs(z, n, axis, factor):
     """Return pairs of which those that stand for two frequencies are multiplied by a factor."""
     z = np.ascontiguousarray(z)
-    outer, count, inner = _lines(z.shape[:-1], axis)
     out = empty(z.shape)
-    to, given = out.reshape((outer, count, 2 * inner)), z.reshape((outer, count, 2 * inner))
-    for i in range(outer):
-        for k in range(count):
-            own = 1.0 if k == 0 or 2 * k == n else factor
-            for j in range(2 * inner):
-                to[i, k, j] = given[i, k, j] * own
+    _scale(out, z, n, axis, factor)
     return out
-
-
-@derivative
-def scaled_pairs_vjp_z(z_bar, n, axis, factor, g):
-    z_bar += scaled_pairs(g, n, axis, factor)
 
 
 # All frequencies of real numbers: half of the work. Other axes, as bits, are transformed as well.
@@ -190,11 +191,6 @@ def whole_fourier_to_pairs(x, axis, others):
     return out
 
 
-@derivative
-def whole_fourier_to_pairs_vjp_x(x_bar, axis, others, g):
-    x_bar += real_adjoint_of_pairs(g, axis, others)
-
-
 @named_function
 @jit
 def real_adjoint_of_pairs(z, axis, others):
@@ -207,8 +203,3 @@ def real_adjoint_of_pairs(z, axis, others):
         if (others >> k) & 1:
             half = fourier_adjoint_of_pairs(half, k)
     return real_fourier_of_pairs(half, n, axis)
-
-
-@derivative
-def real_adjoint_of_pairs_vjp_z(z_bar, axis, others, g):
-    z_bar += whole_fourier_to_pairs(g, axis, others)
