@@ -17,7 +17,7 @@ from tapegrad.eager.saved_values import check_savable
 from tapegrad.eager.tensor import Tensor, wrap
 from tapegrad.forks import process_lock
 from tapegrad.kernels import native
-from tapegrad.replay.forms import FLOATS, OtherShapeError
+from tapegrad.replay.forms import COMPLEX, FLOATS, OtherShapeError
 from tapegrad.replay.helpers import (
     as_integer,
     bins,
@@ -170,9 +170,9 @@ class Region:
         found = self._gradients.get(places)
         if found is None:
             outputs = self.program.outputs
-            nodes = [*(self.program.inputs[place] for place in places), *outputs]
+            inputs = [self.program.inputs[place] for place in places]
             if places and len(outputs) == 1 and not outputs[0].shape:
-                if all(node.dtype in FLOATS for node in nodes):
+                if outputs[0].dtype in FLOATS and all(x.dtype in _INEXACT for x in inputs):
                     found = gradient(self.function, places, True, "value_and_grad", False)
                     self._gradients[places] = found
         return found
@@ -217,6 +217,7 @@ def value_of(function: Any) -> Any:
 
 
 _compiled = njit(error_model="numpy")
+_INEXACT = (*FLOATS, COMPLEX)
 _MOST = 256  # functions that are kept although no recording has them, such as those of a loop
 # compiled functions by their texts: those in use, and the last ones, in the order of their use
 _functions: WeakValueDictionary[str, Any] = WeakValueDictionary()

@@ -36,6 +36,7 @@ _OF_ONE_DTYPE = (
     *("concatenate", "matmul", "product", "contract", "solve", "solve_triangular"),
     *("full_convolution", "valid_correlation"),
 )
+_NARROW = frozenset(map(np.dtype, ("i1", "i2", "i4", "u1", "u2", "u4", "f2")))
 _MOST_PRODUCTS = 20  # that are spelt out: each takes a dozen lines
 _FEW_ELEMENTS = 9  # up to which the largest is found by comparisons in the loop over the results
 
@@ -55,7 +56,7 @@ def lowered(recorded: list[Node], only_ops: bool = False) -> tuple[list[Node], d
     recorded = _in_double_precision(recorded, same)
     are_few = sum(map(_has_few_terms, recorded)) <= _MOST_PRODUCTS
     for node in recorded:
-        node.args = replaced(node.args, same)
+        node.args = _with_known_dtypes(replaced(node.args, same), node.dtype)
         if node.name == "power":
             node.args = _with_float_exponents(node)
         if form_of(node) is Form.MAP:
@@ -98,6 +99,30 @@ def lowered(recorded: list[Node], only_ops: bool = False) -> tuple[list[Node], d
             continue
         same[node] = nodes[-1]
     return nodes, same
+
+
+def _with_known_dtypes(value: Any, dtype: np.dtype | None) -> Any:
+    """Return arguments with constants in a dtype that compiled code has, of equal numbers.
+
+    Parameters
+    ----------
+    value
+        The arguments, or one of them.
+    dtype
+        The dtype of what is made of them.
+    """
+    if type(value) in (list, tuple):
+        return type(value)(_with_known_dtypes(item, dtype) for item in value)
+    if isinstance(value, Node) and value.name == "constant" and value.dtype in _NARROW:
+        is_integer = value.dtype.kind in "iu"
+        if dtype == SINGLE:
+            return _converted(value, SINGLE, [])
+        if dtype in (FLOAT, BOOLEAN) or (is_integer and value.dtype != dtype):
+            return _converted(value, INTEGER if is_integer else FLOAT, [])
+    if isinstance(value, Node) and value.name == "constant" and value.dtype == np.uint64:
+        found = value.example.astype(np.int64)
+        return Node("constant", found) if np.all(found >= 0) else value
+    return value
 
 
 def _in_double_precision(recorded: list[Node], same: dict[Node, Node]) -> list[Node]:

@@ -11,12 +11,32 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.eager.nodes import Node
+from tapegrad.eager.nodes import Node, bodies_of, replaced
 from tapegrad.ops.table.op import TABLE
 from tapegrad.replay.forms import FLOAT, is_transpose
 from tapegrad.transform.lapack import TURNED, UNIT, UPPER
 
 _OF_STACKS = ("cholesky", "inv", "solve", "solve_triangular")
+
+
+def with_factors(nodes: list[Node]) -> tuple[list[Node], dict[Node, Node]]:
+    """Return recorded values with functions of matrices in place of some, and these by those.
+
+    So a loop whose steps solve systems with one matrix decomposes it before the first step.
+    """
+    made: list[Node] = []
+    same: dict[Node, Node] = {}
+    for node in nodes:
+        for body in bodies_of(node):
+            body.nodes, inner = with_factors(body.nodes)
+            body.outputs = [replaced(output, inner) for output in body.outputs]
+        node.args = replaced(node.args, same)
+        if spelt := on_stacks(node):
+            made += spelt
+            same[node] = spelt[-1]
+        else:
+            made.append(node)
+    return made, same
 
 
 def on_stacks(node: Node) -> list[Node]:

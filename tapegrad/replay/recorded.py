@@ -30,6 +30,7 @@ from tapegrad.replay.complex_values.convert import in_real_parts
 from tapegrad.replay.derivatives import spelt_out
 from tapegrad.replay.forms import FLOATS, OtherShapeError
 from tapegrad.replay.loop_invariants import moved_out
+from tapegrad.replay.matrices import with_factors
 from tapegrad.replay.on_device import DevicePlan
 from tapegrad.replay.plan import OnlyCalledError, Plan
 from tapegrad.replay.program import simplified
@@ -150,8 +151,10 @@ class Recorded:
         if self._device == HOST:
             nodes, same = spelt_out(trace.nodes)
             nodes, outputs = rolled(nodes, [replaced(output, same) for output in outputs])
-            nodes, outputs = in_real_parts(moved_out(nodes), outputs)
-            program = simplified(nodes, inputs, outputs)
+            nodes, outputs = in_real_parts(nodes, outputs)
+            nodes, same = with_factors(nodes)
+            outputs = [replaced(output, same) for output in outputs]
+            program = simplified(moved_out(nodes), inputs, outputs)
             self.plan = Plan(program)
         else:
             program = simplified(trace.nodes, inputs, outputs, spells_out=False)

@@ -13,6 +13,7 @@ from numba.core import types
 
 from tapegrad.transform.ir import Value
 from tapegrad.transform.kinds import holds_array, is_array, is_complex
+from tapegrad.transform.syntax import copied
 
 
 @dataclass
@@ -178,4 +179,4 @@ def copy_with(
 
     made = copy.copy(tree)
     made.body = block(tree.body)
-    return copy.deepcopy(made)
+    return copied(made)

@@ -10,13 +10,12 @@ built from the same nodes.
 from __future__ import annotations
 
 import ast
-import copy
 import enum
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tapegrad.transform.syntax import identifier, subtree
+from tapegrad.transform.syntax import copied, identifier, subtree
 
 Atom = ast.expr  # a Name or a Constant
 Block = list[Any]  # of the statements below
@@ -284,7 +283,7 @@ def replace_names(expr: ast.expr, new: Mapping[str, str | ast.expr]) -> ast.expr
             found = new.get(node.id, node.id)
             return name(found) if isinstance(found, str) else found
 
-    return Replace().visit(copy.deepcopy(expr))
+    return Replace().visit(copied(expr))
 
 
 def defined(statement: Statement) -> list[str]:

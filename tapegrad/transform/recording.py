@@ -481,7 +481,7 @@ def _facts(function: Any, kinds: tuple[Any, ...], positions: tuple[int, ...]) ->
     instance = effects(function, kinds)
     by_number = [leaf_names(value) for value in instance.params]
     parts = instance.leaves()
-    written = {parts[k] for k in instance.writes}
+    written = {parts[k] for k in instance.overwrites}
     given = [n for k in positions if k < len(by_number) for n in by_number[k]]
     varied = instance.varied(given)
     changed = {k for k, names in enumerate(by_number) if written.intersection(names)}

@@ -5,6 +5,7 @@ import inspect
 import textwrap
 
 import pytest
+from numba.core.extending import _Intrinsic
 
 from tapegrad.transform.rules import arrays
 from tapegrad.transform.rules.effects import EFFECTS
@@ -58,6 +59,8 @@ def places_of(effect):
 
 
 def written_by_helper(name):
+    if isinstance(getattr(arrays, name), _Intrinsic):  # those of requests write the first array
+        return [0]
     function = python_of(name)
     parameters = [*inspect.signature(function).parameters]
     return sorted(parameters.index(one) for one in written(function))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import types as python_types
 from typing import Any
 
 from numba.core import types
 from numba.core.compiler_machinery import register_pass
 from numba.core.typed_passes import NopythonTypeInference
+
+_KINDS = types.Function, python_types.BuiltinFunctionType  # the latter: reads of items
 
 
 class _Remembering:
@@ -26,7 +29,7 @@ class _Remembering:
 
     def resolve_function_type(self, func: Any, args: Any, kws: Any) -> Any:
         """Return the signature of a call."""
-        if type(func) is not types.Function:  # others may have their types refined
+        if type(func) not in _KINDS:  # others may have their types refined
             return self._context.resolve_function_type(func, args, kws)
         key = func, args, tuple(kws.items())
         found = self._signatures.get(key)

@@ -68,6 +68,7 @@ class Parts:
         self.same: dict[Node, Node] = {}  # what stands for real values
         self.numbers: dict[Node, list[list[int]]] = {}  # of the results of loops, by old numbers
         self.spectra: dict[Node, Spectrum] = {}  # transforms of real numbers
+        self.doubled: dict[tuple[Node, tuple[int, ...]], Node] = {}  # matrices of both parts
         self.pairs_of: dict[Part, tuple[Node, int]] = {}  # parts: of an array of pairs, and which
 
     def with_wholes(self, value: Any) -> Any:

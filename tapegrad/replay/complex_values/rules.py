@@ -6,6 +6,7 @@ complex.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from tapegrad.eager.nodes import Node, replaced
@@ -86,7 +87,7 @@ def _power(parts: Parts, node: Node) -> Pair | None:
     if type(exponent) is float and exponent.is_integer():
         exponent = int(exponent)
     if type(exponent) is not int or not 0 < abs(exponent) <= _HIGHEST_POWER:
-        return None
+        return _general_power(parts, parts.pair(x), parts.pair(exponent), node.shape)
     factor, count, found = parts.pair(x), abs(exponent), None
     while count:
         if count % 2:
@@ -96,6 +97,26 @@ def _power(parts: Parts, node: Node) -> Pair | None:
             factor = parts.times(factor, factor, node.shape)
     assert found is not None
     return found if exponent > 0 else parts.quotient((1.0, 0.0), found, node.shape)
+
+
+def _general_power(parts: Parts, x: Pair, exponent: Pair, shape: tuple[int, ...]) -> Pair:
+    """Return ``r**c exp(-d t)`` times the number of size 1 at the angle ``c t + d log(r)``.
+
+    Here r and t are the size and the angle of the base, c and d the parts of the exponent.
+    """
+    size, angle = parts.array(parts.length(x, shape), shape), parts.angle(x, shape)
+    c, d = exponent
+    length = parts.op("power", shape, size, parts.array(c, shape) if isinstance(c, Node) else c)
+    turned = parts.product(angle, c, shape)
+    if isinstance(d, Node) or d != 0.0:
+        is_zero = parts.test("equal", shape, size, 0.0)
+        log = parts.op("log", shape, parts.op("where", shape, is_zero, 1.0, size))
+        turned = parts.sum(turned, parts.product(log, d, shape), shape)
+        less = parts.array(parts.negative(parts.product(angle, d, shape), shape), shape)
+        length = parts.op("multiply", shape, length, parts.op("exp", shape, less))
+    turned = parts.array(turned, shape)
+    cos, sin = parts.op("cos", shape, turned), parts.op("sin", shape, turned)
+    return parts.op("multiply", shape, length, cos), parts.op("multiply", shape, length, sin)
 
 
 @_rule("exp")
@@ -109,11 +130,38 @@ def _exp(parts: Parts, node: Node) -> Pair:
     return parts.product(size, cos, node.shape), parts.product(size, sin, node.shape)
 
 
-@_rule("log")
+@_rule("exp2")
+def _exp2(parts: Parts, node: Node) -> Pair:
+    """Return the power of 2 with the real part, turned by the imaginary part times log(2)."""
+    re, im = parts.pair(node.args[0])
+    size = parts.op("exp2", node.shape, parts.array(re, node.shape))
+    turned = parts.array(parts.product(im, math.log(2.0), node.shape), node.shape)
+    cos, sin = parts.op("cos", node.shape, turned), parts.op("sin", node.shape, turned)
+    return parts.op("multiply", node.shape, size, cos), parts.op("multiply", node.shape, size, sin)
+
+
+@_rule("log", "log2", "log10")
 def _log(parts: Parts, node: Node) -> Pair:
-    x = parts.pair(node.args[0])
+    return _logarithm(parts, parts.pair(node.args[0]), node)
+
+
+@_rule("log1p")
+def _log1p(parts: Parts, node: Node) -> Pair:
+    re, im = parts.pair(node.args[0])
+    return _logarithm(parts, (parts.sum(re, 1.0, node.shape), im), node)
+
+
+_BASES = {"log2": 2.0, "log10": 10.0}
+
+
+def _logarithm(parts: Parts, x: Pair, node: Node) -> Pair:
     size = parts.array(parts.length(x, node.shape), node.shape)
-    return parts.op("log", node.shape, size), parts.angle(x, node.shape)
+    found = parts.op("log", node.shape, size), parts.angle(x, node.shape)
+    if node.name not in _BASES:
+        return found
+    scale = 1.0 / math.log(_BASES[node.name])
+    re, im = (parts.product(part, scale, node.shape) for part in found)
+    return re, im
 
 
 @_rule("sqrt")
@@ -160,6 +208,71 @@ RULES |= {
     "sinh": _waves("sinh", "cosh", 1.0),
     "cosh": _waves("cosh", "sinh", 1.0),
 }
+
+
+@_rule("tanh")
+def _tanh(parts: Parts, node: Node) -> Pair:
+    return _tanh_of(parts, parts.pair(node.args[0]), node.shape)
+
+
+@_rule("tan")
+def _tan(parts: Parts, node: Node) -> Pair:
+    """Return ``-i tanh(iz)``."""
+    re, im = parts.pair(node.args[0])
+    im, re = _tanh_of(parts, (parts.negative(im, node.shape), re), node.shape)
+    return re, parts.negative(im, node.shape)
+
+
+def _tanh_of(parts: Parts, x: Pair, shape: tuple[int, ...]) -> Pair:
+    """Return ``(t + is) / (1 + ist)``, where t and s are tanh and tan of the parts.
+
+    The square of t cancels against 1 where t is almost 1; with ``u = exp(-2|a|)``, it is
+    ``1 - t t = 4 u / (1 + u)**2``, which does not overflow.
+    """
+    a, b = (parts.array(part, shape) for part in x)
+
+    def op(name: str, *args: Part) -> Node:
+        return parts.op(name, shape, *args)
+
+    t, s = op("tanh", a), op("tan", b)
+    size = op("where", parts.test("less", shape, a, 0.0), op("negative", a), a)
+    u = op("exp", op("multiply", size, -2.0))
+    rest = op("divide", op("multiply", u, 4.0), op("square", op("add", u, 1.0)))
+    squares = op("square", s), op("square", op("multiply", s, t))
+    below = op("add", squares[1], 1.0)
+    re = op("divide", op("multiply", t, op("add", squares[0], 1.0)), below)
+    return re, op("divide", op("multiply", s, rest), below)
+
+
+@_rule("expm1")
+def _expm1(parts: Parts, node: Node) -> Pair:
+    """Return ``expm1(a) cos(b) - 2 sin(b / 2)**2`` and ``exp(a) sin(b)``."""
+    shape = node.shape
+    a, b = (parts.array(part, shape) for part in parts.pair(node.args[0]))
+    half = parts.op("sin", shape, parts.op("multiply", shape, b, 0.5))
+    rest = parts.op("multiply", shape, parts.op("square", shape, half), 2.0)
+    whole = parts.op("multiply", shape, parts.op("expm1", shape, a), parts.op("cos", shape, b))
+    im = parts.op("multiply", shape, parts.op("exp", shape, a), parts.op("sin", shape, b))
+    return parts.op("subtract", shape, whole, rest), im
+
+
+@_rule("sign")
+def _sign(parts: Parts, node: Node) -> Pair:
+    """Return ``z / abs(z)``, 0 for 0."""
+    shape = node.shape
+    x = parts.pair(node.args[0])
+    size = parts.array(parts.length(x, shape), shape)
+    size = parts.op("where", shape, parts.test("equal", shape, size, 0.0), 1.0, size)
+    re, im = (parts.op("divide", shape, parts.array(part, shape), size) for part in x)
+    return re, im
+
+
+@_rule("euclidean_norm")
+def _norm(parts: Parts, node: Node) -> Node:
+    """Return the norm of the absolute values."""
+    (x,) = node.args
+    size = parts.array(parts.length(parts.pair(x), x.shape), x.shape)
+    return parts.real_like(node, (size,))
 
 
 @_rule("absolute")
@@ -374,6 +487,28 @@ def _matmul(parts: Parts, node: Node) -> Pair | None:
     return re, parts.sum(product(a, d), product(b, c), node.shape)
 
 
+@_rule("contract")
+def _contract(parts: Parts, node: Node) -> Pair | None:
+    (operands,) = node.args
+    pairs = []
+    for x in operands:
+        if not isinstance(x, Node):
+            return None
+        pairs.append([parts.array(p, x.shape) if p else 0.0 for p in parts.pair(x)])
+
+    def product(*factors: Part) -> Part:
+        if not all(isinstance(factor, Node) for factor in factors):
+            return 0.0
+        return parts.real_like(node, (list(factors),))
+
+    if len(pairs) == 1:
+        re, im = map(product, pairs[0])
+        return re, im
+    (a, b), (c, d) = pairs
+    re = parts.difference(product(a, c), product(b, d), node.shape)
+    return re, parts.sum(product(a, d), product(b, c), node.shape)
+
+
 # -- systems ---------------------------------------------------------------------------------------
 
 
@@ -408,7 +543,16 @@ def _inv(parts: Parts, node: Node) -> Pair:
 
 
 def _of_both_parts(parts: Parts, x: Node, shape: tuple[int, ...]) -> Node:
-    """Return the real matrix that does with pairs what a complex one does: [[a, -b], [b, a]]."""
+    """Return the real matrix that does with pairs what a complex one does: [[a, -b], [b, a]].
+
+    There is one for all systems with a matrix, so that it is decomposed once.
+    """
+    if (x, shape) not in parts.doubled:
+        parts.doubled[x, shape] = _doubled_matrix(parts, x, shape)
+    return parts.doubled[x, shape]
+
+
+def _doubled_matrix(parts: Parts, x: Node, shape: tuple[int, ...]) -> Node:
     re, im = (parts.array(part, shape) for part in parts.pair(x))
     row, column = len(shape) - 2, len(shape) - 1
     below = parts.op("negative", shape, im)

@@ -171,7 +171,7 @@ class Arrays:
                 found.setdefault(self.of(identifier), []).append(identifier)
         return found
 
-    def written_parts(self, arrays: Iterable[str]) -> list[int]:
+    def written_parts(self, arrays: Iterable[str]) -> set[int]:
         """Return the positions of those of some arrays whose elements the function may write.
 
         A name that is later bound to a new array is in the alias class of what is written into
@@ -185,7 +185,7 @@ class Arrays:
                 if may_share(self.types.get(source)) and may_share(self.types.get(target)):
                     before.setdefault(target, set()).add(source)
         found = closure(stored, before)
-        return [k for k, n in enumerate(arrays) if n in found and may_share(self.types.get(n))]
+        return {k for k, n in enumerate(arrays) if n in found and may_share(self.types.get(n))}
 
     def is_stored(self, array: str) -> bool:
         """Whether an array is written anywhere."""

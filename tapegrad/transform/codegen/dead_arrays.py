@@ -7,14 +7,13 @@ allocated. This works on finished code, which was verified with these stores.
 from __future__ import annotations
 
 import ast
-import copy
 from collections import Counter
 from dataclasses import replace
 
 from tapegrad.transform.facts import UNFILLED
 from tapegrad.transform.generated import Generated
 from tapegrad.transform.ir import names_in
-from tapegrad.transform.syntax import array_of, callee_of, subtree, text_of
+from tapegrad.transform.syntax import array_of, callee_of, copied, subtree, text_of
 
 _PAIR = ["value", "dots"]
 
@@ -25,7 +24,7 @@ def without_values(functions: list[Generated]) -> list[Generated]:
     It has the statement ``value, dots = inner(...)``. What the inner function returns as value is
     then 0, unless another function calls it.
     """
-    trees = [copy.deepcopy(function.tree) for function in functions]
+    trees = [copied(function.tree) for function in functions]
     uses = Counter(n for tree in trees for n in names_in(tree))
     inner = ""
     for tree in trees:

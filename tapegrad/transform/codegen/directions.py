@@ -10,7 +10,6 @@ verified with one direction; what it makes is compared with that code
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -20,7 +19,7 @@ from tapegrad.transform.errors import SingleDirectionError
 from tapegrad.transform.generated import Generated
 from tapegrad.transform.ir import Role, names_in, take
 from tapegrad.transform.nodes import integer
-from tapegrad.transform.syntax import callee_of, name_of, subtree, text_of
+from tapegrad.transform.syntax import callee_of, copied, name_of, subtree, text_of
 
 Names = dict[str, list[str]]
 """The names of a tangent in all directions, by its name in code with one direction."""
@@ -140,7 +139,7 @@ class _Writer:
 
     def function(self, tree: ast.FunctionDef) -> ast.FunctionDef:
         self.names = self.of_all[tree.name]
-        made = copy.deepcopy(tree)
+        made = copied(tree)
         made.args.args = [
             ast.arg(name) for p in made.args.args for name in self.names.get(p.arg, [p.arg])
         ]
@@ -264,7 +263,7 @@ class _Writer:
 
     def picked(self, value: ast.expr, direction: int) -> ast.expr:
         """Return the result of the pushforward in one direction."""
-        made = copy.deepcopy(value)
+        made = copied(value)
         for node in subtree(made):
             if isinstance(node, ast.Subscript):
                 place = integer(node.slice)
@@ -274,7 +273,7 @@ class _Writer:
 
     def renamed(self, node: Any, direction: int) -> Any:
         """Return a copy of code for one direction."""
-        made = copy.deepcopy(node)
+        made = copied(node)
         for part in subtree(made):
             if isinstance(part, ast.Name) and part.id in self.names:
                 part.id = self.names[part.id][direction]

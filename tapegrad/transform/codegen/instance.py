@@ -48,7 +48,8 @@ class Instance:
         self.is_segment = False  # whether it does some iterations of a checkpointed loop ...
         self.line = 0  # ... in this line
         self.error: TransformError | None = None  # why it cannot be differentiated
-        self.writes: set[int] = set()  # positions of leaves of the arguments
+        self.writes: set[int] = set()  # positions of leaves of the arguments ...
+        self.overwrites: set[int] = set()  # ... without names that are bound to new arrays first
         self.skips: set[int] = set()  # positions of leaves that may be unused
         # what follows from values that may not be used where their partials are infinite; and from
         # those of them that are infinite themselves (`guards`)
@@ -80,7 +81,10 @@ class Instance:
         self.arrays = arrays = Arrays(self.function)
         leaves = self.leaves()
         kinds = self.function.types
-        writes = set(arrays.written_parts(leaves))
+        writes = {
+            k for k, n in enumerate(leaves) if may_share(kinds.get(n)) and arrays.is_stored(n)
+        }
+        self.overwrites = arrays.written_parts(leaves)
         results = [leaf.id if isinstance(leaf, ast.Name) else "" for leaf in self.result_leaves()]
         groups: dict[str, tuple[list[int], list[int]]] = {}
         for names, side in ((results, 0), (leaves, 1)):

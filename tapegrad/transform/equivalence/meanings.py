@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import copy
 import enum
 import functools
 import math
@@ -41,7 +40,7 @@ from tapegrad.transform.functions import ops, scalar_ops, stop_gradient
 from tapegrad.transform.rules import arrays, scalars
 from tapegrad.transform.rules.numpy_functions import additions, complex_functions
 from tapegrad.transform.rules.partials import op_of_function
-from tapegrad.transform.syntax import is_loop
+from tapegrad.transform.syntax import copied, is_loop
 from tapegrad.transform.tape_memory import buffer, growth
 
 _NAMES_OF_MATH = {
@@ -308,7 +307,7 @@ def of_user(function: types.FunctionType, has_slope: bool = True) -> Callable[..
             raise UnfollowedError(f"{function.__name__}, whose derivative is declared")
         if not made:
             source = Source(function)
-            tree = copy.deepcopy(source.tree)
+            tree = copied(source.tree)
             tree.args.defaults = []
             found = defined([tree], source.lookup)[tree.name]
             found.__defaults__ = tuple(map(meaning, function.__defaults__ or ()))

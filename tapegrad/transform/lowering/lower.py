@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import builtins
-import copy
 from collections.abc import Hashable
 from typing import Any
 
@@ -51,7 +50,7 @@ from tapegrad.transform.lowering.subscripts import taken_apart
 from tapegrad.transform.protocols import Program
 from tapegrad.transform.rules import base as rules
 from tapegrad.transform.rules.numpy_functions.makers import Literal
-from tapegrad.transform.syntax import has_starred, key_of, name_of, text_of
+from tapegrad.transform.syntax import copied, has_starred, key_of, name_of, text_of
 
 WHOLE = ast.Slice(None, None, None)
 
@@ -171,7 +170,7 @@ class Lowering:
                     return value.build(lambda leaf: leaf)
                 return value
 
-        return None if node is None else Replace().visit(copy.deepcopy(node))
+        return None if node is None else Replace().visit(copied(node))
 
     # -- statements ---------------------------------------------------------------------------
 

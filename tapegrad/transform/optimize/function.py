@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import copy
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from tapegrad.transform.ir import names_in, take
 from tapegrad.transform.optimize.module import Module
 from tapegrad.transform.sharing.flow import Flow
 from tapegrad.transform.sharing.holders import Holding
+from tapegrad.transform.syntax import copied
 
 
 class Analyses:
@@ -90,7 +90,7 @@ class Function:
     def __init__(self, generated: Generated, module: Module) -> None:
         self.generated = generated
         self.module = module
-        self.tree = copy.deepcopy(generated.tree)
+        self.tree = copied(generated.tree)
         self.facts = generated.facts
         self.fresh = unused_in(self.tree)
         self.peers = [self]

@@ -7,7 +7,6 @@ variables, sums start at 0, and what would be an error is noted in a variable.
 from __future__ import annotations
 
 import ast
-import copy
 import functools
 import math
 from collections.abc import Callable, Hashable
@@ -28,6 +27,7 @@ from tapegrad.transform.syntax import (
     array_of,
     binding,
     callee_of,
+    copied,
     has,
     leaves,
     name_of,
@@ -414,7 +414,7 @@ class Iteration:
         if kind in (FLOAT, SINGLE) and element.is_certain and not element.is_fixed:
             if element.position is not None or self.needed_for([element]) is not None:
                 return self._load(element), kind
-        return copy.deepcopy(node), kind
+        return copied(node), kind
 
     def _attribute(self, node: ast.expr) -> tuple[ast.expr, str]:
         """Return a constant of a module, or a part of the shape of an array."""

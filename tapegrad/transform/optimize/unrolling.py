@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -11,7 +10,7 @@ from tapegrad.transform.frontend.liveness import assigned, used
 from tapegrad.transform.independence.sums import needed
 from tapegrad.transform.nodes import integer
 from tapegrad.transform.optimize.function import Function
-from tapegrad.transform.syntax import arguments_of, has, is_loop, nodes_in, subtree
+from tapegrad.transform.syntax import arguments_of, copied, has, is_loop, nodes_in, subtree
 from tapegrad.transform.trees import complete
 
 MOST_TRIPS = 4
@@ -95,7 +94,7 @@ def _written_out(
             names[name] = fresh(f"{name}_{place}")
             renamed[names[name]] = renamed.get(name, name)
         replaced = _Replaced(loop.target.id, number, names)
-        found += [replaced.visit(copy.deepcopy(node)) for node in loop.body]
+        found += [replaced.visit(copied(node)) for node in loop.body]
     return found or [ast.Pass()]
 
 
@@ -109,6 +108,6 @@ class _Replaced(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         if node.id == self.name:
-            return copy.deepcopy(self.number)
+            return copied(self.number)
         node.id = self.names.get(node.id, node.id)
         return node

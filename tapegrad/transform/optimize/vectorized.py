@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import copy
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -14,7 +13,7 @@ from tapegrad.transform.generated import Generated
 from tapegrad.transform.ir import name as as_name
 from tapegrad.transform.nodes import attribute
 from tapegrad.transform.optimize.iteration import RUNTIME
-from tapegrad.transform.syntax import has, leaves, name_of, nodes_in, text_of
+from tapegrad.transform.syntax import copied, has, leaves, name_of, nodes_in, text_of
 
 _MODULES = ("np", "math", "scalar_ops")
 
@@ -57,7 +56,7 @@ class VectorizedHelpers:
         return self._names[name]
 
     def _version(self, function: Generated) -> str:
-        tree = copy.deepcopy(function.tree)
+        tree = copied(function.tree)
         if not _computes_numbers(function):
             return ""
         for node in nodes_in(tree, ast.Call):

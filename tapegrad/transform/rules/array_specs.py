@@ -138,6 +138,7 @@ def _transpose(name: str, argument: str, adjoint: str) -> None:
     added = replace_names(tree, {"shape": attribute(ast.Name(bar, ast.Load()), "shape")})
     _generate(f"{name}_vjp_{argument}", [bar, *reads], f"{bar} += {ast.unparse(added)}")
     for call in nodes_in(tree, ast.Call):
+        EFFECTS[text_of(call.func)] = Effect()
         call.func = qualified(f"arrays.{text_of(call.func)}")
     ADJOINTS[f"arrays.{name}_vjp_{argument}"] = reads, tree
 
@@ -232,7 +233,6 @@ def named_function(function: Any) -> Any:
     """
     function.tapegrad_rule = function.__name__
     _PARTIALS[function.__name__] = function
-    EFFECTS[function.__name__] = Effect()
     return function
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import cmath
-import copy
 import functools
 import inspect
 import math
@@ -32,6 +31,7 @@ from tapegrad.ops.table.op import TABLE, Rule
 from tapegrad.transform import runtime
 from tapegrad.transform.functions import known_to_numba
 from tapegrad.transform.rules.scalars import SCALARS, Scalar
+from tapegrad.transform.syntax import copied
 
 # names in Python's math module that differ from those of the ops
 _MATH_NAMES = {
@@ -220,7 +220,7 @@ def partial(
     rule = op.rules[argument]
     if is_complex is not None:
         rule = COMPLEX.get((op.name, argument), rule)
-    body = copy.deepcopy(_body(rule))
+    body = copied(_body(rule))
     return _Fold(rule.__globals__, atoms, whole, is_complex).visit(body)
 
 
@@ -233,7 +233,7 @@ def _body(rule: Rule) -> ast.expr:
 
     class Inline(ast.NodeTransformer):
         def visit_Name(self, node: ast.Name) -> ast.expr:
-            return copy.deepcopy(local.get(node.id, node))
+            return copied(local.get(node.id, node))
 
     for statement in tree.body:
         match statement:
