@@ -6,7 +6,7 @@ from contextlib import redirect_stdout
 import pytest
 from numba.core import bytecode, interpreter, ssa
 
-from tapegrad.kernels.llvm.assignments import _with_single_assignments
+from tapegrad.kernels.llvm.assignments import with_single_assignments
 
 
 def branches(x, n):
@@ -82,6 +82,6 @@ def dumped(make, function):
     ids=lambda function: function.__name__,
 )
 def test_form(function):
-    found = dumped(_with_single_assignments, function)
+    found = dumped(with_single_assignments, function)
     assert found == dumped(ssa._run_ssa, function)
     assert ".1" in found

@@ -11,14 +11,11 @@ from typing import Any
 
 from numba.core import ir, ssa
 from numba.core.analysis import compute_cfg_from_blocks
-from numba.core.compiler_machinery import register_pass
-from numba.core.ir_utils import build_definitions
-from numba.core.untyped_passes import ReconstructSSA
 
 Blocks = dict[int, Any]
 
 
-def _with_single_assignments(blocks: Blocks) -> Blocks:
+def with_single_assignments(blocks: Blocks) -> Blocks:
     """Return blocks in which each variable is assigned once."""
     graph = compute_cfg_from_blocks(blocks)
     fronts = ssa._iterated_domfronts(graph)
@@ -47,18 +44,3 @@ def _with_first(block: Any, statements: list[Any]) -> Any:
     made = ir.Block(scope=block.scope, loc=block.loc)
     made.body = [*statements, *block.body]
     return made
-
-
-@register_pass(mutates_CFG=False, analysis_only=False)
-class SingleAssignments(ReconstructSSA):
-    """numba's pass that gives each assignment a variable of its own."""
-
-    _name = "tapegrad_single_assignments"
-
-    def run_pass(self, state: Any) -> bool:
-        function = state.func_ir
-        if function.blocks:
-            function.blocks = _with_single_assignments(function.blocks)
-        self._patch_locals(state)
-        function._definitions = build_definitions(function.blocks)
-        return True

@@ -15,14 +15,14 @@ from numba.core.typed_passes import (
     NopythonRewrites,
     NopythonTypeInference,
 )
-from numba.core.untyped_passes import InlineClosureLikes, ReconstructSSA
+from numba.core.untyped_passes import InlineClosureLikes
 from numba.parfors.parfor_lowering import ParforLower
 
-from tapegrad.kernels.llvm.assignments import SingleAssignments
 from tapegrad.kernels.llvm.errors import GivesBack
 from tapegrad.kernels.llvm.inference import Inference
 from tapegrad.kernels.llvm.library import LinkedLibrary, name_function
 from tapegrad.kernels.llvm.lower import Lower
+from tapegrad.kernels.llvm.unanalysed import PASSES
 from tapegrad.kernels.llvm.wrapper import CalledFromPython, Wrapping
 
 
@@ -139,7 +139,7 @@ _REPLACED = {
     NativeLowering: _Lowering,
     NopythonRewrites: _ArrayExpressions,
     NopythonTypeInference: Inference,
-    ReconstructSSA: SingleAssignments,
+    **PASSES,
 }
 
 
