@@ -42,7 +42,7 @@ _ERRORS = {
 # the functions of SciPy's LAPACK and BLAS
 NAMES = {
     **dict.fromkeys(("dgetrf", "dgetrs", "dpotrf", "dsyevd"), "cython_lapack"),
-    "dtrsm": "cython_blas",
+    **dict.fromkeys(("dtrsm", "dtrsv"), "cython_blas"),
 }
 SYMBOL = "tapegrad_lapack"
 table = (ctypes.c_int64 * len(NAMES))()

@@ -110,6 +110,7 @@ _getrs = _function_of_scipy("dgetrs", "ciipippi?")
 _potrf = _function_of_scipy("dpotrf", "cipi?")
 _syevd = _function_of_scipy("dsyevd", "ccipippipi?")
 _trsm = _function_of_scipy("dtrsm", "ccccii1pipi")
+_trsv = _function_of_scipy("dtrsv", "cccipipi")
 
 _LOWER, _NO, _RIGHT, _TRANSPOSED, _UPPER, _VECTORS = map(ord, "LNRTUV")
 
@@ -401,6 +402,13 @@ def _substitute_by_blas(out, x, is_lower, is_unit):
     is_in_order = right == SIZE and down == columns * SIZE
     is_in_columns = x_down == SIZE and x_right >= n * SIZE
     is_in_rows = x_right == SIZE and x_down >= n * SIZE
+    unit = _UPPER if is_unit else _NO
+    if columns == 1 and (is_in_columns or is_in_rows):
+        triangle = _LOWER if is_lower == is_in_columns else _UPPER
+        turned = _NO if is_in_columns else _TRANSPOSED
+        step = x_right // SIZE if is_in_columns else x_down // SIZE
+        _trsv((triangle, turned, unit, n, address, step, to, down // SIZE))
+        return True
     numbers = (0 if is_in_order else n * columns) + (0 if is_in_columns or is_in_rows else n * n)
     memory = malloc((numbers * SIZE,)) if numbers else 0
     if numbers and not memory:
@@ -417,7 +425,6 @@ def _substitute_by_blas(out, x, is_lower, is_unit):
     # B in rows is B^T in columns, and A X = B is X^T A^T = B^T
     triangle = _LOWER if is_lower == is_in_columns else _UPPER
     turned = _TRANSPOSED if is_in_columns else _NO
-    unit = _UPPER if is_unit else _NO
     _trsm((_RIGHT, triangle, turned, unit, columns, n, matrix, step, place, columns))
     if not is_in_order:
         _copy(to, down, right, (place, n, columns, columns * SIZE, np.int64(SIZE)))
@@ -427,19 +434,40 @@ def _substitute_by_blas(out, x, is_lower, is_unit):
 
 
 @inlined
-def _examine(x, is_lower, is_unit):
-    """Return whether a triangle is finite, and whether there is a zero on its diagonal."""
+def _examine_diagonal(x):
+    """Return whether the numbers on a diagonal are finite, and whether one of them is 0."""
     address, n, _, down, right = x
-    is_finite, is_singular = True, False
+    is_finite, has_zero = True, False
+    for i in range(n):
+        value = read(address + i * (down + right), 0)
+        is_finite = is_finite and np.isfinite(value)
+        has_zero = has_zero or value == 0.0
+    return is_finite, has_zero
+
+
+@inlined
+def _is_finite(x, is_lower, is_unit):
+    """Whether the numbers of a triangle are finite."""
+    address, n, _, down, right = x
     for i in range(n):
         first, last = (0, i + 1) if is_lower else (i, n)
         for j in range(first, last):
+            is_read = i != j or not is_unit
+            if is_read and not np.isfinite(read(address + i * down + j * right, 0)):
+                return False
+    return True
+
+
+@inlined
+def _are_usual(x):
+    """Whether the numbers of a matrix are finite, and none of them is 0."""
+    address, rows, columns, down, right = x
+    for i in range(rows):
+        for j in range(columns):
             value = read(address + i * down + j * right, 0)
-            if i == j:
-                is_singular = is_singular or (value == 0.0 and not is_unit)
-            if i != j or not is_unit:
-                is_finite = is_finite and np.isfinite(value)
-    return is_finite, is_singular
+            if value == 0.0 or not np.isfinite(value):
+                return False
+    return True
 
 
 @jit
@@ -453,17 +481,18 @@ def solve_triangle(request):
         out, y = matrix(request, OUT, k), matrix(request, Y, k)
         address, n, _, down, right = matrix(request, X, k)
         x = (address, n, n, right, down) if is_turned else (address, n, n, down, right)
-        is_finite, is_singular = _examine(x, is_lower, is_unit)
-        if is_singular:
+        is_finite, has_zero = _examine_diagonal(x)
+        if has_zero and not is_unit:
             return SINGULAR
-        if not is_finite:
-            _fill(out, np.nan)
-            continue
         _copy(out[0], out[3], out[4], y)
         if n <= _FEW or not _has_scipy():
             _substitute(out, x, is_lower, is_unit)
         elif not _substitute_by_blas(out, x, is_lower, is_unit):
             return WITHOUT_MEMORY
+        # what is not finite beside the diagonal is so in a solution, or is not read for a 0 in it
+        is_finite = (is_finite or is_unit) and _are_usual(out)
+        if not is_finite and not _is_finite(x, is_lower, is_unit):
+            _fill(out, np.nan)
         _mark_undefined(out, y)
     return DONE
 

@@ -108,6 +108,7 @@ def test_triangles(size, columns, kind):
         found = factors.triangle_solution(a, b, kind)
         assert_equal(found[0], expected[0], 1e-10, 1e-11)
         assert np.isnan(found[1]).all()
+        assert np.isnan(factors.triangle_solution(a, np.zeros_like(b), kind)[1]).all()
         a[place] = whole[place]
     for value in (np.nan, np.inf):
         right = b.copy()
@@ -177,7 +178,7 @@ def test_functions_of_derivatives(size):
 
 def test_one_function_for_all_layouts():
     """What is compiled for a program is a call: functions of this package do the rest."""
-    assert {*lapack.NAMES} == {"dgetrf", "dgetrs", "dpotrf", "dsyevd", "dtrsm"}
+    assert {*lapack.NAMES} == {"dgetrf", "dgetrs", "dpotrf", "dsyevd", "dtrsm", "dtrsv"}
     assert all(lapack.table)
 
 
