@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.kernels.functions import slopes, special, vmath
+from tapegrad.kernels.functions import bessel, slopes, special, vmath
 from tapegrad.ops import reduction
 from tapegrad.ops.elementwise import absolute, exp, log, log1p, multiply, square
 from tapegrad.ops.piecewise import sign, where
@@ -78,9 +78,10 @@ def _(x, z):
     return z * digamma(x)
 
 
-@pointwise(computed("betaln"), arrays=2)
+@elementwise(domains={"a": (0.5, 3.0), "b": (0.5, 3.0)}, facts=Fact.SINGULAR)
 def betaln(a, b):
     """Logarithm of the absolute value of the beta function."""
+    return special.log_beta(a, b)
 
 
 @betaln.partials
@@ -323,7 +324,7 @@ def _(v, x, z):
 @elementwise(facts=Fact.OVERFLOWING)
 def i0(x):
     """Modified Bessel function of order 0."""
-    return special.i0(x)
+    return bessel.i0(x)
 
 
 @i0.partial("x")
@@ -334,7 +335,7 @@ def _(x):
 @elementwise(facts=Fact.OVERFLOWING)
 def i1(x):
     """Modified Bessel function of order 1."""
-    return special.i1(x)
+    return bessel.i1(x)
 
 
 @i1.partial("x")
@@ -346,7 +347,7 @@ def _(x):
 @elementwise(facts=Fact.VANISHING)
 def i0e(x):
     """``exp(-abs(x)) * i0(x)``."""
-    return special.i0e(x)
+    return bessel.i0e(x)
 
 
 @i0e.partial("x")
@@ -357,7 +358,7 @@ def _(x, z):
 @elementwise(facts=Fact.VANISHING)
 def i1e(x):
     """``exp(-abs(x)) * i1(x)``."""
-    return special.i1e(x)
+    return bessel.i1e(x)
 
 
 @i1e.partial("x")
@@ -369,7 +370,7 @@ def _(x, z):
 @elementwise(facts=Fact.VANISHING)
 def ie_ratio(n, x):
     """``ive(n, x) / x**n``, for integer-valued n."""
-    return special.ie_ratio(n, x)
+    return bessel.ie_ratio(n, x)
 
 
 @ie_ratio.partial("x")

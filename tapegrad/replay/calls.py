@@ -27,6 +27,7 @@ from tapegrad.replay.forms import (
     place_on_diagonal,
     public_name,
 )
+from tapegrad.replay.matrices import are_matrices, limit_of_pinv
 from tapegrad.replay.text import Part, Place, Text, Whole
 from tapegrad.transform import fourier
 
@@ -40,11 +41,12 @@ _TRANSFORMS = (  # `transform.rules.numpy_functions.fourier`
     *("half_fourier_to_pairs", "real_fourier_of_pairs"),
     *("whole_fourier_to_pairs", "real_adjoint_of_pairs"),
 )
+_OF_MATRICES = {"det": "determinant", "expm": "expm_of_floats"}
 _SEVERAL = {  # functions with several results
     "eigh": "eigh_of_floats({})",
     "nonzero": "places({})",
-    "qr": "np.linalg.qr({})",
-    "thin_svd": "np.linalg.svd({}, False)",
+    "qr": "qr_of_floats({})",
+    "thin_svd": "thin_svd_of_floats({})",
 }
 
 
@@ -130,8 +132,10 @@ def write_call(text: Text, node: Node) -> None:
         _WRITERS[node.name](text, node, name)
     elif node.name == "cumsum" and node.dtype == FLOAT and node.args[0].shape:
         _running_sum(text, node, name)
-    elif node.name == "det" and node.args[0].dtype == FLOAT and 0 not in node.args[0].shape:
-        _determinants(text, node, name)
+    elif node.name == "pinv" and (limit := limit_of_pinv(node)) is not None:
+        text.line(f"{name} = pinv_of_floats({text.array(node.args[0])}, {limit!r})")
+    elif node.name in _OF_MATRICES and are_matrices(node.args):
+        _of_each_matrix(text, node, name, _OF_MATRICES[node.name])
     elif node.name in _OF_STACKS:
         given = [*map(text.array, node.args), *map(str, node.parameters.values())]
         text.line(f"{name} = {node.name}({', '.join(given)})")
@@ -142,6 +146,9 @@ def write_call(text: Text, node: Node) -> None:
         text.line(f"{name} = {node.name}({', '.join(given)})")
     elif node.name in ("full_convolution", "valid_correlation") and node.dtype == FLOAT:
         text.line(f"{name} = {node.name}({', '.join(map(text.array, node.args))})")
+    elif node.name == "running_places":
+        given = [text.array(node.args[0]), *map(str, node.parameters.values())]
+        text.line(f"{name} = running_places({', '.join(given)})")
     elif node.name == "checked_index":
         x, extent = node.args
         text.line(
@@ -156,15 +163,15 @@ def write_call(text: Text, node: Node) -> None:
             _check_shape(text, node, name)
 
 
-def _determinants(text: Text, node: Node, name: str) -> None:
-    """Write the determinant of a matrix, or those of a stack."""
+def _of_each_matrix(text: Text, node: Node, name: str, function: str) -> None:
+    """Write a function of a matrix, or its values for those of a stack."""
     (x,) = node.args
     array, batch = text.array(x), x.shape[:-2]
     if not batch:
-        text.line(f"{name} = determinant({array})")
+        text.line(f"{name} = {function}({array})")
         return
     text.line(text.empty(name, node.shape))
-    text.fill(name, batch, lambda index: f"determinant({array}[{', '.join(index)}])")
+    text.fill(name, batch, lambda index: f"{function}({array}[{', '.join(index)}])")
 
 
 def _check_shape(text: Text, node: Node, name: str) -> None:

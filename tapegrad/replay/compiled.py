@@ -25,6 +25,7 @@ from tapegrad.replay.helpers import (
     checked_indices,
     largest,
     places,
+    running_places,
 )
 from tapegrad.replay.program import Program, depending
 from tapegrad.replay.writer import Writer
@@ -34,6 +35,7 @@ from tapegrad.transform.recording import check
 from tapegrad.transform.rules.numpy_functions import (
     convolutions,
     decompositions,
+    exponentials,
     factors,
     finite_matrices,
     fourier,
@@ -241,7 +243,11 @@ def compiled_text(text: str) -> Any:
                 scalar_ops=scalar_ops,
                 tg=sys.modules["tapegrad"],
                 determinant=finite_matrices.determinant,
+                expm_of_floats=exponentials.expm_of_floats,
                 eigh_of_floats=decompositions.eigh_of_floats,
+                pinv_of_floats=decompositions.pinv_of_floats,
+                qr_of_floats=decompositions.qr_of_floats,
+                thin_svd_of_floats=decompositions.thin_svd_of_floats,
                 factored_inverse=factors.factored_inverse,
                 factored_logarithm=factors.factored_logarithm,
                 factored_sign=factors.factored_sign,
@@ -262,6 +268,7 @@ def compiled_text(text: str) -> Any:
                 stacked_product_t=stacked_product_t,
                 as_integer=as_integer,
                 bins=bins,
+                running_places=running_places,
                 checked_index=checked_index,
                 checked_indices=checked_indices,
                 largest=largest,

@@ -44,6 +44,25 @@ def places(mask):
 
 
 @njit
+def running_places(x, extent, is_largest):
+    """Return where the extremes of rows of `extent` elements are, up to each element.
+
+    The first of equal elements is taken, and nan before all others.
+    """
+    found = np.empty(x.size, np.int64)
+    place = 0
+    for k in range(x.size):
+        if (
+            k % extent == 0
+            or (x[k] > x[place] if is_largest else x[k] < x[place])
+            or (np.isnan(x[k]) and not np.isnan(x[place]))
+        ):
+            place = k
+        found[k] = place
+    return found
+
+
+@njit
 def bins(numbers, least):
     """Return how many bins there are for some numbers, `least` or more."""
     most = least - 1

@@ -83,6 +83,8 @@ def lowered(recorded: list[Node], only_ops: bool = False) -> tuple[list[Node], d
             nodes += _extreme(node)
         elif node.name == "argsort" and not node.parameters.keys() - {"axis", "kind", "stable"}:
             nodes += _argsort(node)
+        elif node.name in ("cummax", "cummin") and node.dtype in FLOATS and node.args[0].shape:
+            nodes += _running_extreme(node)
         elif (turned := _turned_over(node)) is not None:
             nodes.append(turned)
         elif (chosen := _chosen(node)) is not None:
@@ -217,6 +219,27 @@ def _argsort(node: Node) -> list[Node]:
         found.append(x := _permuted(x, order))
     found.append(Node("argsort", of(x.shape, INTEGER), (x,), {"kind": "stable"}, None, np.argsort))
     return found if is_last else [*found, _permuted(found[-1], [*np.argsort(order).tolist()])]
+
+
+def _running_extreme(node: Node) -> list[Node]:
+    """Return the values of the extremes up to each element along an axis, as elements read."""
+    (x,) = node.args
+    order = [*range(len(x.shape))]
+    order.append(order.pop(node.parameters["axis"]))
+    found = [_permuted(x, order)] if order != sorted(order) else []
+    rows = found[0] if found else x
+    if len(x.shape) > 1:
+        found.append(_reshaped(rows, (math.prod(x.shape),)))
+    flat = found[-1] if found else x
+    is_largest = node.name == "cummax"
+    given = {"extent": rows.shape[-1], "is_largest": is_largest}
+    places = Node("running_places", of(flat.shape, INTEGER), (flat,), given)
+    found += [places, Node("item_at", of(flat.shape, x.dtype), (flat, [places]), {})]
+    if len(x.shape) > 1:
+        found.append(_reshaped(found[-1], rows.shape))
+    if rows is not x:
+        found.append(_permuted(found[-1], [*np.argsort(order).tolist()]))
+    return found
 
 
 def _permuted(x: Node, order: list[int]) -> Node:

@@ -19,8 +19,8 @@ from tapegrad.transform.lapack import TURNED, UNIT, UPPER
 _OF_STACKS = ("cholesky", "inv", "solve", "solve_triangular")
 
 
-def with_factors(nodes: list[Node]) -> tuple[list[Node], dict[Node, Node]]:
-    """Return recorded values with functions of matrices in place of some, and these by those.
+def with_factors(nodes: list[Node], outputs: list[Node]) -> tuple[list[Node], list[Node]]:
+    """Return recorded values with functions of matrices in place of some, and the results.
 
     So a loop whose steps solve systems with one matrix decomposes it before the first step.
     """
@@ -28,29 +28,81 @@ def with_factors(nodes: list[Node]) -> tuple[list[Node], dict[Node, Node]]:
     same: dict[Node, Node] = {}
     for node in nodes:
         for body in bodies_of(node):
-            body.nodes, inner = with_factors(body.nodes)
-            body.outputs = [replaced(output, inner) for output in body.outputs]
+            body.nodes, body.outputs = with_factors(body.nodes, body.outputs)
         node.args = replaced(node.args, same)
         if spelt := on_stacks(node):
             made += spelt
             same[node] = spelt[-1]
         else:
             made.append(node)
-    return made, same
+    outputs = [replaced(output, same) for output in outputs]
+    return _without_solutions(made, outputs), outputs
+
+
+def _without_solutions(nodes: list[Node], outputs: list[Node]) -> list[Node]:
+    """Return values without calls of ``lstsq`` of which no other result than x was used."""
+    calls = {node for node in nodes if node.name == "lstsq"}
+    if not calls:
+        return nodes
+    items = {node: node.args[0] for node in nodes if node.name == "item" and node.args[0] in calls}
+    used = {items.get(node) for node in outputs}
+    for node in nodes:
+        used |= {items.get(arg) for arg in node.inputs()}
+    unused = calls - used
+    return [node for node in nodes if node not in unused and items.get(node) not in unused]
 
 
 def on_stacks(node: Node) -> list[Node]:
     """Return the values that a function of matrices of floats consists of, none for others."""
-    if node.name in _OF_STACKS and _are_matrices(node.args):
+    if node.name in _OF_STACKS and are_matrices(node.args):
         matrix, *right = node.args
         is_turned = bool(right) and is_transpose(matrix)  # it has the factors of the other one
         return _Written(matrix.args[0] if is_turned else matrix, is_turned).function(node, *right)
-    if node.name == "item" and node.args[0].name == "slogdet" and _are_matrices(node.args[0].args):
+    if node.name == "item" and node.args[0].name == "slogdet" and are_matrices(node.args[0].args):
         return _Written(node.args[0].args[0]).logarithm(node)
+    if node.name == "item" and node.args[0].name == "lstsq" and node.parameters["number"] == 0:
+        return _least_squares(node.args[0])
     return []
 
 
-def _are_matrices(args: Any) -> bool:
+def _least_squares(node: Node) -> list[Node]:
+    """Return the values of a least-squares solution, none if it is not one of floats."""
+    if len(node.args) != 2 or not are_matrices(node.args):
+        return []
+    a, b = node.args
+    given = node.parameters.get("rcond")
+    epsilon = float(np.finfo(FLOAT).eps)
+    limit = epsilon * max(a.shape) if given is None else epsilon if given < 0.0 else given
+    inverse = _value("pinv", a.shape[::-1], (a,), rcond=limit)
+    return [inverse, _value("matmul", (a.shape[1], *b.shape[1:]), (inverse, b))]
+
+
+def limit_of_pinv(node: Node) -> float | None:
+    """Return up to which part of the largest one singular values count as 0.
+
+    None for a pseudo-inverse that compiled code does not compute: of a stack, or with a limit that
+    leaves out more than what rounding may make of 0, so that there may be no derivative.
+    """
+    x, given = node.args[0], dict(node.parameters)
+    if len(node.args) != 1 or len(x.shape) != 2 or not are_matrices(node.args):
+        return None
+    if given.pop("hermitian", False):
+        return None
+    limits = [limit for limit in given.values() if limit is not None]
+    if not limits:
+        return 1e-15  # as NumPy has it
+    (limit,) = limits if len(limits) == 1 else (None,)
+    most = 10.0 * max(x.shape) * float(np.finfo(FLOAT).eps)
+    return float(limit) if isinstance(limit, float) and limit <= most else None
+
+
+def _value(name: str, of: tuple[int, ...], args: tuple[Node, ...], **parameters: Any) -> Node:
+    """Return a value of floats, of a shape."""
+    return Node(name, np.broadcast_to(np.zeros(()), of), args, parameters, TABLE.get(name))
+
+
+def are_matrices(args: Any) -> bool:
+    """Whether arguments are matrices, or stacks of them, of floats and not empty."""
     return all(isinstance(x, Node) and x.dtype == FLOAT and 0 not in x.shape for x in args)
 
 
@@ -128,8 +180,7 @@ class _Written:
 
     def add(self, name: str, of: tuple[int, ...], *args: Node, **parameters: Any) -> Node:
         """Add a value of floats, of a shape."""
-        example = np.broadcast_to(np.zeros(()), of)
-        made = Node(name, example, args, parameters, TABLE.get(name))
+        made = _value(name, of, args, **parameters)
         self.nodes.append(made)
         return made
 

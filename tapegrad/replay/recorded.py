@@ -152,8 +152,7 @@ class Recorded:
             nodes, same = spelt_out(trace.nodes)
             nodes, outputs = rolled(nodes, [replaced(output, same) for output in outputs])
             nodes, outputs = in_real_parts(nodes, outputs)
-            nodes, same = with_factors(nodes)
-            outputs = [replaced(output, same) for output in outputs]
+            nodes, outputs = with_factors(nodes, outputs)
             program = simplified(moved_out(nodes), inputs, outputs)
             self.plan = Plan(program)
         else:

@@ -21,8 +21,8 @@ from numba.extending import get_cython_function_address, intrinsic
 
 from tapegrad.transform.requests import WORD, call, matrix_words, share
 
-# A request: how many matrices there are, what is asked for, and up to three matrices of a stack
-COUNT, KIND, OUT, X, Y = 0, 1, 2, 8, 14
+# A request: how many matrices there are, what is asked for, and up to four matrices of a stack
+COUNT, KIND, OUT, X, Y, Z = 0, 1, 2, 8, 14, 20
 
 # what is asked for: any of these
 TURNED = 1  # the transpose of the matrix
@@ -30,18 +30,24 @@ UPPER = 2  # the upper triangle, not the lower one
 UNIT = 4  # a triangle whose diagonal is 1
 
 NOT_CALLED, DONE, SINGULAR, NOT_DEFINITE, NOT_CONVERGED, WITHOUT_SCIPY, WITHOUT_MEMORY = range(7)
+NO_SINGULAR_VALUES = 7
 _ERRORS = {
     NOT_CALLED: (RuntimeError, "a matrix was not decomposed, for the reason that was printed"),
     SINGULAR: (np.linalg.LinAlgError, "Matrix is singular to machine precision."),
     NOT_DEFINITE: (np.linalg.LinAlgError, "Matrix is not positive definite."),
     NOT_CONVERGED: (np.linalg.LinAlgError, "Eigenvalues did not converge"),
-    WITHOUT_SCIPY: (ImportError, "eigh in compiled code needs SciPy: pip install scipy"),
+    NO_SINGULAR_VALUES: (np.linalg.LinAlgError, "SVD did not converge"),
+    WITHOUT_SCIPY: (
+        ImportError,
+        "eigh, svd, qr, pinv and lstsq in compiled code need SciPy: pip install scipy",
+    ),
     WITHOUT_MEMORY: (MemoryError, "no memory is left for what LAPACK works with"),
 }
 
 # the functions of SciPy's LAPACK and BLAS
 NAMES = {
     **dict.fromkeys(("dgetrf", "dgetrs", "dpotrf", "dsyevd"), "cython_lapack"),
+    **dict.fromkeys(("dgesdd", "dgeqrf", "dorgqr"), "cython_lapack"),
     **dict.fromkeys(("dtrsm", "dtrsv"), "cython_blas"),
 }
 SYMBOL = "tapegrad_lapack"
@@ -58,7 +64,8 @@ def _find() -> None:
 
 _find()
 
-share("lapack", ["factor", "solve", "factor_definite", "solve_triangle", "find_eigenvalues"])
+share("lapack", ["factor", "solve", "factor_definite", "solve_triangle"])
+share("lapack", ["find_eigenvalues", "find_singular_values", "factor_orthogonal"])
 
 
 def _call(name: str):
@@ -95,3 +102,5 @@ solve = _call("solve")  # (out, factors, b)
 factor_definite = _call("factor_definite")  # (out, a)
 find_eigenvalues = _call("find_eigenvalues")  # (vectors, values as a column, a)
 solve_triangle = _call("solve_triangle")  # (out, a, b)
+find_singular_values = _call("find_singular_values")  # (u, vt, values as a column, a)
+factor_orthogonal = _call("factor_orthogonal")  # (q, r, a)

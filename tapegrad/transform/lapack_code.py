@@ -24,6 +24,7 @@ from tapegrad.transform.lapack import (
     DONE,
     KIND,
     NAMES,
+    NO_SINGULAR_VALUES,
     NOT_CONVERGED,
     NOT_DEFINITE,
     OUT,
@@ -36,6 +37,7 @@ from tapegrad.transform.lapack import (
     WITHOUT_SCIPY,
     X,
     Y,
+    Z,
 )
 from tapegrad.transform.request_code import SIZE, free, inlined, jit, malloc, matrix, read, write
 from tapegrad.transform.requests import external
@@ -108,11 +110,15 @@ def _has_scipy(typingctx):
 _getrf = _function_of_scipy("dgetrf", "iipip?")
 _getrs = _function_of_scipy("dgetrs", "ciipippi?")
 _potrf = _function_of_scipy("dpotrf", "cipi?")
+_gesdd = _function_of_scipy("dgesdd", "ciipippipipip?")
+_geqrf = _function_of_scipy("dgeqrf", "iipippi?")
+_orgqr = _function_of_scipy("dorgqr", "iiipippi?")
 _syevd = _function_of_scipy("dsyevd", "ccipippipi?")
 _trsm = _function_of_scipy("dtrsm", "ccccii1pipi")
 _trsv = _function_of_scipy("dtrsv", "cccipipi")
 
-_LOWER, _NO, _RIGHT, _TRANSPOSED, _UPPER, _VECTORS = map(ord, "LNRTUV")
+_LOWER, _NO, _RIGHT, _SOME, _TRANSPOSED, _UPPER, _VECTORS = map(ord, "LNRSTUV")
+_BLOCK = 64  # columns that LAPACK works on together
 
 
 @inlined
@@ -525,4 +531,67 @@ def find_eigenvalues(request):
         free((memory,))
         if said != 0:
             return NOT_CONVERGED
+    return DONE
+
+
+# -- singular values, and orthogonal factors -------------------------------------------------------
+
+
+@jit
+def find_singular_values(request):
+    """Write the singular vectors of the matrices Z to OUT and X, and their singular values to Y."""
+    for number in range(load(i8_pointer(request), COUNT)):
+        left, right = matrix(request, OUT, number), matrix(request, X, number)
+        values, given = matrix(request, Y, number)[0], matrix(request, Z, number)
+        rows, columns, count = given[1], given[2], left[2]
+        if not _has_scipy():
+            return WITHOUT_SCIPY
+        sizes = rows * columns, rows * count, count * columns
+        floats = 4 * count * count + 7 * count + _BLOCK * (rows + columns)
+        memory = malloc(((sizes[0] + sizes[1] + sizes[2] + floats + 4 * count) * SIZE,))
+        if not memory:
+            return WITHOUT_MEMORY
+        u = memory + sizes[0] * SIZE
+        vt = u + sizes[1] * SIZE
+        work = vt + sizes[2] * SIZE
+        said = 1
+        if _copy(memory, np.int64(SIZE), rows * SIZE, given):
+            found = values, u, rows, vt, count, work, floats, work + floats * SIZE
+            said = _gesdd((_SOME, rows, columns, memory, rows, *found))
+            _copy(left[0], left[3], left[4], (u, rows, count, np.int64(SIZE), rows * SIZE))
+            _copy(right[0], right[3], right[4], (vt, count, columns, np.int64(SIZE), count * SIZE))
+        free((memory,))
+        if said != 0:
+            return NO_SINGULAR_VALUES
+    return DONE
+
+
+@jit
+def factor_orthogonal(request):
+    """Write the orthogonal factors of the matrices Y to OUT, and the triangular ones to X."""
+    for number in range(load(i8_pointer(request), COUNT)):
+        q, r, given = (
+            matrix(request, OUT, number),
+            matrix(request, X, number),
+            matrix(request, Y, number),
+        )
+        rows, columns, count = given[1], given[2], q[2]
+        if not _has_scipy():
+            return WITHOUT_SCIPY
+        floats = _BLOCK * max(columns, 1)
+        memory = malloc(((rows * columns + count + floats) * SIZE,))
+        if not memory:
+            return WITHOUT_MEMORY
+        scales = memory + rows * columns * SIZE
+        work = scales + count * SIZE
+        down, right = np.int64(SIZE), rows * SIZE
+        _copy(memory, down, right, given)
+        _geqrf((rows, columns, memory, rows, scales, work, floats))
+        for i in range(count):
+            for j in range(columns):
+                value = read(memory + i * down + j * right, 0) if i <= j else 0.0
+                write(r[0] + i * r[3] + j * r[4], 0, value)
+        _orgqr((rows, count, count, memory, rows, scales, work, floats))
+        _copy(q[0], q[3], q[4], (memory, rows, count, down, right))
+        free((memory,))
     return DONE

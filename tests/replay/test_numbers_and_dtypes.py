@@ -5,7 +5,7 @@ Results have the dtypes and values that they have op by op, compiled or not.
 
 import numpy as np
 import pytest
-from interpreted import assert_equal, interpret
+from interpreted import assert_equal, interpret, is_compiled
 
 import tapegrad as tg
 
@@ -119,3 +119,31 @@ def test_products_with_integers_are_compiled(function):
     a = np.array([[0.5, 1.5, -0.3], [0.2, 0.9, 1.1], [0.4, -0.6, 0.8]])
     f = tg.jit(lambda a: tg.sum(function(a) ** 2), strict=True)
     np.testing.assert_allclose(f(a), np.sum(function(a) ** 2), rtol=1e-13)
+
+
+# -- constants of other dtypes ---------------------------------------------------------------------
+
+COUNTS = np.array([[0, 2, 1], [3, 1, 2]])
+OF_CONSTANTS = {
+    "product": lambda x, c: x * c,
+    "quotient": lambda x, c: c / x,
+    "power": lambda x, c: abs(x) ** c,
+    "comparison": lambda x, c: np.where(x > c, x, c),
+    "maximum": lambda x, c: np.maximum(x, c),
+    "matrices": lambda x, c: x.T @ c,
+    "indices": lambda x, c: x[:, c[0]],
+    "joined": lambda x, c: np.concatenate([x, c]),
+    "function": lambda x, c: x * np.log1p(c),
+    "complex": lambda x, c: abs(1j * x * c + 1.0),
+}
+
+
+@pytest.mark.parametrize("dtype", ["i1", "i2", "i4", "u1", "u2", "u4", "u8", "f2"])
+@pytest.mark.parametrize("name", OF_CONSTANTS)
+def test_constants_of_other_dtypes(name, dtype):
+    if name == "indices" and dtype == "f2":
+        pytest.skip("an index is an integer")
+    f, c, x = OF_CONSTANTS[name], COUNTS.astype(dtype), np.cos(np.arange(6.0)).reshape(2, 3)
+    jitted = tg.jit(lambda x: f(x, c) * 1.0)
+    assert is_compiled(jitted.inspect(x))
+    assert_equal(jitted(x), f(x, c), 1e-12)

@@ -15,7 +15,7 @@ ELSEWHERE = {
     "flatten", "item", "broadcast", "full", "full_like", "diag", "complex_det", "complex_vdot",
     "fourier_of_pairs", "fourier_adjoint_of_pairs",
     "half_fourier_to_pairs", "real_fourier_of_pairs", "scaled_pairs", "whole_fourier_to_pairs",
-    "real_adjoint_of_pairs", "doubled_half_fourier",
+    "real_adjoint_of_pairs", "doubled_half_fourier", "qr_of_floats", "expm_of_floats",
 }  # fmt: skip
 
 

@@ -33,7 +33,9 @@ _BLOCKS_PER_MULTIPROCESSOR = 16
 _TYPES = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64 complex64 complex128"
 
 # functions in these modules need the precision of float64
-_OF_DOUBLES = ("tapegrad.kernels.functions.special", "tapegrad.kernels.functions.gamma_samples")
+_OF_DOUBLES = tuple(
+    f"tapegrad.kernels.functions.{name}" for name in ("bessel", "special", "gamma_samples")
+)
 
 Formula = types.FunctionType
 

@@ -542,6 +542,15 @@ def _inv(parts: Parts, node: Node) -> Pair:
     return re, im
 
 
+@_rule("expm")
+def _expm(parts: Parts, node: Node) -> Pair:
+    matrix = _of_both_parts(parts, node.args[0], node.shape)
+    rank = len(node.shape)
+    column = _half(parts, parts.op("expm", matrix.shape, matrix), rank - 1, 0)
+    re, im = (_half(parts, column, rank - 2, number) for number in range(2))
+    return re, im
+
+
 def _of_both_parts(parts: Parts, x: Node, shape: tuple[int, ...]) -> Node:
     """Return the real matrix that does with pairs what a complex one does: [[a, -b], [b, a]].
 

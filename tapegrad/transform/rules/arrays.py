@@ -9,6 +9,7 @@ from tapegrad.transform.rules.numpy_functions import (
     convolutions,
     decompositions,
     elementwise,
+    exponentials,
     factors,
     finite_matrices,
     fourier,
@@ -26,7 +27,7 @@ from tapegrad.transform.rules.scalars import nonzero_elements as nonzero_element
 from tapegrad.transform.rules.scalars import product_of_elements as product_of_elements
 
 _MODULES = (
-    additions, complex_functions, convolutions, decompositions, elementwise, factors,
+    additions, complex_functions, convolutions, decompositions, elementwise, exponentials, factors,
     finite_matrices, fourier, linear_algebra, makers, positions, reductions, sequences, sorting,
     stacks, statistics, views,
 )  # fmt: skip

@@ -30,6 +30,7 @@ from tapegrad.transform.rules.array_specs import (
     understands,
 )
 from tapegrad.transform.rules.generators import ForwardCode, Generator, ReverseCode
+from tapegrad.transform.rules.numpy_functions.factors import triangle_solution
 from tapegrad.transform.rules.numpy_functions.finite_matrices import inverse
 from tapegrad.transform.rules.numpy_functions.linear_algebra import (
     pinv_cotangent,
@@ -43,6 +44,7 @@ from tapegrad.transform.rules.whole import Whole, parameters_of
 
 declare("svd", "a", "full_matrices", calls=False)
 declare("qr", "a", calls=False)
+declare("qr_of_floats", "a", calls=False)
 declare("eigh", "a", calls=False, chooses=True)
 declare("slogdet", "a", calls=False)
 declare("lstsq_1", "a", "b", calls=False)
@@ -162,6 +164,43 @@ def _several(call: Request, spec: str, without: tuple[int, ...] = (), **operands
 
 
 # -- singular values -------------------------------------------------------------------------------
+
+
+@named_function
+@jit
+def thin_svd_of_floats(a):
+    """Return the singular vectors of a matrix and its singular values, as ``np.linalg.svd``."""
+    rows, columns = a.shape
+    count = min(rows, columns)
+    u, values, vt = np.empty((rows, count)), np.empty((count, 1)), np.empty((count, columns))
+    lapack.find_singular_values(0, (u, vt, values, a))
+    return u, values[:, 0], vt
+
+
+@understands("thin_svd_of_floats")
+def _(call: Request, a: Any) -> Any:
+    return _several(call, "svd", a=a, full_matrices=ast.Constant(False))
+
+
+@named_function
+@jit
+def pinv_of_floats(a, limit):
+    """Return the pseudo-inverse of a matrix, as ``np.linalg.pinv``.
+
+    Singular values of up to `limit` times the largest one count as 0.
+    """
+    u, s, vt = thin_svd_of_floats(a)
+    scaled = vt.T.copy()
+    for k in range(s.size):
+        inverse = 1.0 / s[k] if s[k] > limit * s[0] else 0.0
+        for i in range(scaled.shape[0]):
+            scaled[i, k] *= inverse
+    return product_of(scaled, u.T)
+
+
+@understands("pinv_of_floats")
+def _(call: Request, a: Any, limit: Any) -> Any:
+    return call.whole("pinv", a=a)
 
 
 @understands("svd")
@@ -370,9 +409,20 @@ def eigh_jvp_a(a, a_dot, z_0, z_1):
 # -- orthogonal triangular -------------------------------------------------------------------------
 
 
-@understands("qr")
+@named_function
+@jit
+def qr_of_floats(a):
+    """Return the orthogonal and the triangular factor of a matrix, as ``np.linalg.qr``."""
+    rows, columns = a.shape
+    count = min(rows, columns)
+    q, r = np.empty((rows, count)), np.empty((count, columns))
+    lapack.factor_orthogonal(0, (q, r, a))
+    return q, r
+
+
+@understands("qr", "qr_of_floats")
 def _(call: Request, a: Any) -> Any:
-    return _several(call, "qr", a=a)
+    return _several(call, call.text, a=a)
 
 
 @jit
@@ -385,34 +435,67 @@ def check_high(a):
         )
 
 
-@derivative
-def qr_vjp_a(a, a_bar, z_0, z_1, g_0, g_1):
-    check_high(a)
-    q, r = z_0, z_1
-    m = product_of(r, g_1.T) - product_of(g_0.T, q)
+@jit
+def qr_cotangent(q, r, q_bar, r_bar):
+    """Return what the cotangent of a matrix is with r, transposed, beside it."""
+    m = product_of(r, r_bar.T) - product_of(q_bar.T, q)
     symmetric = np.empty_like(m)
     for i in range(m.shape[0]):
         symmetric[i, i] = m[i, i]
         for j in range(i):
             symmetric[i, j] = m[i, j]
             symmetric[j, i] = m[i, j]
-    total = g_0 + product_of(q, symmetric)
-    a_bar += np.linalg.solve(r, np.ascontiguousarray(total.T)).T
+    return q_bar + product_of(q, symmetric)
+
+
+@derivative
+def qr_vjp_a(a, a_bar, z_0, z_1, g_0, g_1):
+    check_high(a)
+    total = qr_cotangent(z_0, z_1, g_0, g_1)
+    a_bar += np.linalg.solve(z_1, np.ascontiguousarray(total.T)).T
+
+
+@derivative
+def qr_of_floats_vjp_a(a, a_bar, z_0, z_1, g_0, g_1):
+    check_high(a)
+    total = qr_cotangent(z_0, z_1, g_0, g_1)
+    a_bar += over_triangle(total, z_1, lapack.UPPER)
+
+
+@jit
+def over_triangle(x, triangle, kind):
+    """Return the transpose of the solutions of systems with a triangle, for the rows of x."""
+    rows, columns = x.shape
+    right = np.ascontiguousarray(x.T).reshape((1, columns, rows))
+    found = triangle_solution(triangle.reshape((1, columns, columns)), right, kind)
+    return found.reshape((columns, rows)).T
+
+
+@jit
+def qr_tangents(q, r, along):
+    """Return the tangents of the factors from that of the matrix, times the inverse of r."""
+    c = product_of(q.T, along)
+    skew = np.zeros_like(c)
+    for i in range(c.shape[0]):
+        for j in range(i):
+            skew[i, j] = c[i, j]
+            skew[j, i] = -c[i, j]
+    q_dot = along - product_of(q, c) + product_of(q, skew)
+    return q_dot, product_of(c - skew, r)
 
 
 @derivative
 def qr_jvp_a(a, a_dot, z_0, z_1):
     check_high(a)
     turned = np.linalg.solve(np.ascontiguousarray(z_1.T), np.ascontiguousarray(a_dot.T))
-    along = np.ascontiguousarray(turned.T)
-    c = product_of(z_0.T, along)
-    skew = np.zeros_like(c)
-    for i in range(c.shape[0]):
-        for j in range(i):
-            skew[i, j] = c[i, j]
-            skew[j, i] = -c[i, j]
-    q_dot = along - product_of(z_0, c) + product_of(z_0, skew)
-    return q_dot, product_of(c - skew, z_1)
+    return qr_tangents(z_0, z_1, np.ascontiguousarray(turned.T))
+
+
+@derivative
+def qr_of_floats_jvp_a(a, a_dot, z_0, z_1):
+    check_high(a)
+    along = over_triangle(a_dot, z_1, lapack.UPPER | lapack.TURNED)
+    return qr_tangents(z_0, z_1, np.ascontiguousarray(along))
 
 
 # -- others ----------------------------------------------------------------------------------------
