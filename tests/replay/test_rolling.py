@@ -139,6 +139,29 @@ def in_an_order(x, y):
     return total
 
 
+def diagonals(x, y):
+    """Indices and masks of the antidiagonals of a table, as in alignments."""
+    rows = np.arange(12)
+    last, now = np.full(13, 9.0), np.full(13, 9.0)
+    for k in range(23):
+        columns = k - rows
+        inside = (columns >= 0) & (columns < 12)
+        cost = np.where(inside, x[rows, np.clip(columns, 0, 11)] ** 2, 9.0)
+        least = tg.logsumexp(-np.stack([now[1:], now[:-1], last[:-1]]), axis=0)
+        after = np.where(inside, cost - least, 9.0)
+        last, now = now, np.concatenate([np.full(1, 9.0), after])
+    return now[12] + y[0]
+
+
+def rows_at_arrays(x, y):
+    """Arrays in indices that differ, beside slices, from the end, and that are the same."""
+    state = x[:3, 5:9]
+    for i in range(20):
+        state = np.tanh(state) + x[np.array([i, -1 - i, 3]), 5:9] * x[2:5, np.array([0, 1, 1, -2])]
+        state = state * y[np.array([[i], [2 * i], [0]])]
+    return state.sum()
+
+
 # programs, and how many loops there are, at least
 PROGRAMS = {
     running_indices: 1,
@@ -155,6 +178,8 @@ PROGRAMS = {
     powers: 1,
     matrices: 1,
     in_an_order: 1,
+    diagonals: 1,
+    rows_at_arrays: 1,
 }
 
 
@@ -210,6 +235,31 @@ def test_what_all_steps_compute_alike_is_computed_once():
     before, loop = text.split(" in range(", 1)
     assert "np.exp" in before
     assert "np.exp" not in loop
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("seed", range(6))
+def test_random_arrays_in_indices(seed):
+    draw = np.random.default_rng(seed)
+    order = [draw.integers(-60, 60, 4) for _ in range(25)]
+    others = [draw.integers(0, 60, (2, 1)) for _ in range(25)]
+    kept = draw.random((25, 2, 4)) < 0.7
+
+    def f(x, y):
+        state = x[:2, :4]
+        for i in range(25):
+            read = x[others[i], order[i]] if seed % 2 else x[others[0], 3:7] * y[order[i]]
+            state = np.where(kept[i], np.sin(state) + read, state * (1.0 if seed % 3 else y[i]))
+        return (state**2).sum()
+
+    args = given()
+    text = tg.jit(f).inspect(*args)
+    assert text.count(" in range(") < 25
+    found = tg.jit(tg.value_and_grad(f, argnums=(0, 1)))(*args)
+    expected = tg.value_and_grad(f, argnums=(0, 1))(*args)
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-12)
+    for own, want in zip(found[1], expected[1], strict=True):
+        np.testing.assert_allclose(own, want, rtol=1e-9, atol=1e-12)
 
 
 def step_of(rng, state, other, y, i):

@@ -36,7 +36,10 @@ def form_of_value(node: Node, slots: list[Any]) -> Any:
     parameters = node.parameters
     if nodes_in(parameters):
         return node  # as no other one
-    if node.name in _WITH_INDEX:
+    if node.name == "gather" and (places := _arrays_of(node)) is not None:
+        slots += [Node("constant", place) for place in places if isinstance(place, np.ndarray)]
+        parameters = {"index": tuple(map(_form_of_place, places))}
+    elif node.name in _WITH_INDEX:
         index = _form_of_index(node.args[0].shape, parameters["index"], slots)
         parameters = {**parameters, "index": index}
     return node.name, node.op, node.shape, node.dtype, args, key_of(parameters)
@@ -71,6 +74,25 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float, complex)) and type(value) is not bool and is_exact
 
 
+def _arrays_of(node: Node) -> list[Any] | None:
+    """Return the index of a gather for all axes, counted from their starts; None for a mask."""
+    shape, index = node.args[0].shape, node.parameters["index"]
+    parts = list(index) if type(index) is tuple else [index]
+    parts = [part if type(part) is slice else np.asarray(part) for part in parts]
+    arrays = [part for part in parts if isinstance(part, np.ndarray)]
+    if len(parts) > len(shape) or any(part.dtype.kind not in "iu" for part in arrays):
+        return None
+    found: list[Any] = []
+    for part, extent in zip(parts, shape, strict=False):
+        is_array = isinstance(part, np.ndarray)
+        found.append(np.where(part < 0, part + extent, part).astype(INTEGER) if is_array else part)
+    return [*found, *[slice(None)] * (len(shape) - len(parts))]
+
+
+def _form_of_place(part: Any) -> Any:
+    return (part.shape, Node) if isinstance(part, np.ndarray) else part
+
+
 def _form_of_index(shape: tuple[int, ...], index: Any, slots: list[Any]) -> Any:
     parts = _parts(shape, index)
     if parts is None:
@@ -101,6 +123,8 @@ def with_slots(node: Node, slots: list[Any]) -> Node:
     left = list(slots)
     made = copy.copy(node)
     made.args = _filled(node.args, left, _has_number_slots(node))
+    if node.name == "gather" and left:
+        return _gathered(made, _arrays_of(node), left)
     parts = None
     if node.name in _WITH_INDEX and left:
         parts = _parts(node.args[0].shape, node.parameters["index"])
@@ -111,6 +135,19 @@ def with_slots(node: Node, slots: list[Any]) -> Node:
             made.op, made.compute, made.parameters = None, None, {}
         else:
             made.parameters = {**node.parameters, "index": tuple(index)}
+    return made
+
+
+def _gathered(made: Node, places: Any, left: list[Any]) -> Node:
+    """Return a gather with other arrays in its index, some of which may not be constants."""
+    index = [left.pop(0) if isinstance(part, np.ndarray) else part for part in places]
+    arrays = [part for part in index if isinstance(part, Node)]
+    if all(part.name == "constant" for part in arrays):
+        known = tuple(part.example if isinstance(part, Node) else part for part in index)
+        made.parameters = {"index": known}
+    else:
+        made.name, made.args, made.parameters = "item_at", (*made.args, index), {}
+        made.op = made.compute = None
     return made
 
 
