@@ -31,7 +31,7 @@ ON_HOST = {
         half_fourier_to_pairs real_fourier_of_pairs whole_fourier_to_pairs real_adjoint_of_pairs
     """,
     "SciPy": """
-        gamma betaln beta gammainc gammaincc betainc erfinv erfcinv ndtri stdtr jv j0 j1 yv kv iv
+        gamma beta gammainc gammaincc betainc erfinv erfcinv ndtri stdtr jv j0 j1 yv kv iv
         ive sparse_product
     """,
 }

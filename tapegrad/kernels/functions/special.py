@@ -351,6 +351,9 @@ def digamma(x):
     return log(a) - 0.5 * i - z * s + shift
 
 
+_FEW_FACTORS = 8.0  # of a power that is a product
+
+
 def _factorial_over_power(n, x):
     """n! / x**(n + 1) for x > 0, without intermediate overflow."""
     y = 1.0 / x
@@ -361,12 +364,34 @@ def _factorial_over_power(n, x):
     return y
 
 
+def _trigamma_positive(a):
+    """The sum of 1 / (a + j)**2 over j >= 0, for a > 0: recurrence, then the asymptotic series."""
+    total = 0.0
+    while a < 10.0:
+        i = 1.0 / a
+        total += i * i
+        a += 1.0
+    # B(2j) / a**(2j + 1) for j = 1..8 (DLMF 5.15.8)
+    i = 1.0 / a
+    z = i * i
+    s = 1.1666666666666667 - z * 7.092156862745098
+    s = -0.2531135531135531 + z * s
+    s = 0.07575757575757576 + z * s
+    s = -0.03333333333333333 + z * s
+    s = 0.023809523809523808 + z * s
+    s = -0.03333333333333333 + z * s
+    s = 0.16666666666666666 + z * s
+    return total + i * (1.0 + i * (0.5 + i * s))
+
+
 def _polygamma_positive(n, a):
     """n! zeta(n + 1, a), the sum of n! / (a + j)**(n + 1) over j >= 0, for n >= 1 and a > 0.
 
     It sums the first terms directly and the rest by the Euler-Maclaurin formula. Both are relative
     to (n - 1)! / a**n, as numerator and denominator leave the range of doubles before the quotient.
     """
+    if n == 1.0:
+        return _trigamma_positive(a)
     lead = _factorial_over_power(n - 1.0, a)
     if lead == 0.0 or lead == math.inf:
         return lead
@@ -378,7 +403,13 @@ def _polygamma_positive(n, a):
     while b < 10.0 + s:
         total += term
         b += 1.0
-        term = pow(a / b, s)
+        ratio = a / b
+        if s > _FEW_FACTORS:
+            term = pow(ratio, s)
+        else:
+            term = ratio * ratio * ratio
+            for _ in range(3, int(s)):
+                term *= ratio
         if term < 1e-18 * total:
             return lead * (c * total)
     i = 1.0 / b
