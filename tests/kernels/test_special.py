@@ -159,6 +159,29 @@ SPECIAL = {
 }  # fmt: skip
 
 
+def test_log_beta():
+    """Small beside large arguments, poles, and poles that cancel, beside exact values."""
+    points = [1e-10, 0.3, 1.0, 5.0, 9.9, 10.0, 99.0, 1e5, 1e12, -0.5, -2.5]
+    for a in points:
+        for b in points:
+            with mp.workdps(60):
+                beta = mp.gamma(a) * mp.gamma(b) * mp.rgamma(mp.mpf(a) + b)
+                expected = float(mp.log(abs(beta))) if beta else -INF
+            assert special.log_beta(a, b) == pytest.approx(expected, rel=1e-13, abs=1e-13)
+    for n in (1.0, 2.0, 7.0):
+        assert special.log_beta(-9.0, n) == pytest.approx(
+            float(mp.log(mp.beta(10 - n, n))), rel=1e-14
+        )
+    special_values = [
+        (0.0, 1.0, INF), (-3.0, 0.5, INF), (-2.0, INF, INF), (INF, 2.0, -INF), (INF, -0.5, INF),
+        (-INF, 1.0, INF), (INF, INF, NAN), (NAN, 1.0, NAN), (0.0, NAN, NAN), (1e300, 2.0, None),
+    ]  # fmt: skip
+    for a, b, expected in special_values:
+        wanted = -2.0 * np.log(1e300) if expected is None else expected
+        for found in (special.log_beta(a, b), special.log_beta(b, a)):
+            np.testing.assert_allclose(found, wanted, rtol=1e-14)
+
+
 @pytest.mark.parametrize("name", SPECIAL)
 def test_special_values(functions, name):
     x, expected = np.array(SPECIAL[name]).T

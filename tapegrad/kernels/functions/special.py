@@ -286,17 +286,20 @@ def log_beta(a, b):
     Where the larger argument is at least 10, the difference of its log_gamma and that of the sum is
     taken from Stirling's series, without cancellation (DLMF 5.11.1).
     """
+    if a != a or b != b or (a == np.inf and b == np.inf):
+        return math.nan
     large, small = (a, b) if a >= b else (b, a)
     total = large + small
-    if small <= 0.0 and small == np.floor(small) and large == np.floor(large) and total <= 0.0:
+    if small <= 0.0 and small == np.floor(small):
+        if large != np.floor(large) or total > 0.0 or small == -np.inf or large == np.inf:
+            return math.inf
         small = 1.0 - total  # the poles of both gamma functions cancel
+        large, small = (large, small) if large >= small else (small, large)
         total = large + small
-    if small > 0.0 and large == np.inf:
-        return np.nan if small == np.inf else -np.inf
-    if not (large >= 10.0 and small > 0.0):
+    if large == np.inf:
+        return -math.inf if small > 0.0 else math.inf
+    if large < 10.0 or total < 10.0:
         return log_gamma(large) + log_gamma(small) - log_gamma(total)
-    if small > large:
-        large, small = small, large
     change = _stirling_rest(large) - _stirling_rest(total)
     change -= (large - 0.5) * log1p(small / large)
     if small < 10.0:
