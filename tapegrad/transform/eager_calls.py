@@ -45,6 +45,7 @@ from tapegrad.ops.shape import astype, unbroadcast
 from tapegrad.ops.table.array_kinds import ArrayOp
 from tapegrad.ops.table.composite import declarations
 from tapegrad.ops.table.kinds import Elementwise
+from tapegrad.transform.errors import TransformError
 from tapegrad.transform.kinds import is_array, is_real
 
 Kind = tuple[str, int]  # the dtype and the number of dimensions of a value
@@ -136,6 +137,8 @@ def _gradient(value: Any, leaf: Tensor, g: Tensor, given: tuple[Any, ...]) -> An
     """Return a gradient, which is recorded if one of the given values requires gradients."""
     if not value.requires_grad:
         return _zeros(leaf)
+    if g.dtype.kind == "c" and value.dtype.kind == "f":  # compiled code has it as complex
+        g = NAMESPACES[""]["real"](g)
     recorded = any(isinstance(v, Tensor) and v.requires_grad for v in given)
     return grad(value, leaf, g, create_graph=recorded, materialize_grads=True)[0]
 
@@ -241,6 +244,26 @@ def compute(path: str, dtypes: tuple[str, ...], values: tuple[Any, ...]) -> np.n
         return np.array(MODE.with_recording(True, run), order="C")
 
 
+def _computed_as(wanted: Kind, path: str, dtypes: tuple[str, ...], values: Any) -> np.ndarray:
+    """Compute what a path denotes, of the dtype and dimensions for which code was compiled.
+
+    Raises
+    ------
+    TransformError
+        If they depend on values, as for the roots of polynomials, which may be complex.
+    """
+    found = compute(path, dtypes, values)
+    dtype, ndim = wanted
+    if found.ndim != ndim or not np.can_cast(found.dtype, dtype):
+        (dotted, _), *_ = ast.literal_eval(path)
+        raise TransformError(
+            f"tapegrad.{_label(dotted)} returned {found.dtype} with {found.ndim} axes, where code "
+            f"is compiled for {dtype} with {ndim}, as for other values; pass complex numbers, or "
+            "call it outside of compiled code"
+        )
+    return found.astype(dtype, copy=False)
+
+
 # -- in compiled code ------------------------------------------------------------------------------
 
 
@@ -257,11 +280,12 @@ def _call_eager(path: Any, *values: Any) -> Any:
     kinds = values[0] if len(values) == 1 and isinstance(values[0], tuple) else values
     kind = _result(text, tuple(kinds))
     dtypes = tuple(map(_dtype_of, kinds))
+    wanted = _dtype_of(kind), getattr(kind, "ndim", 0)
     if is_array(kind):
 
         def of_array(path: Any, *values: Any) -> Any:
             with numba.objmode(found=kind):
-                found = compute(text, dtypes, values)
+                found = _computed_as(wanted, text, dtypes, values)
             return found  # noqa: RET504 (numba wants a name for what leaves the block)
 
         return of_array
@@ -269,7 +293,7 @@ def _call_eager(path: Any, *values: Any) -> Any:
 
     def of_number(path: Any, *values: Any) -> Any:
         with numba.objmode(found=whole):
-            found = compute(text, dtypes, values).reshape(1)
+            found = _computed_as(wanted, text, dtypes, values).reshape(1)
         return found[0]
 
     return of_number

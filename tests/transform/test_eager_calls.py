@@ -289,3 +289,28 @@ def test_a_vjp_does_not_compute_the_value_again(name, monkeypatch):
         np.testing.assert_allclose(found.numpy(), expected, rtol=1e-12, atol=1e-13)
         if name in ("linalg.inv", "linalg.cholesky"):  # whose rules do not call it
             assert not calls
+
+
+# -- results whose dtype depends on values ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("x", [[1.0, 2.0, -3.0, 0.5], [1.0, 0.0, 3.0, 0.5]])
+def test_roots_that_are_real_or_complex(x):
+    def f(x):
+        return tg.sum(abs(np.roots(x)))
+
+    jitted, x = tg.jit(f), np.array(x)
+    with pytest.warns(tg.OpByOpWarning):
+        jitted(x)
+    for given in (x, x + np.array([0.0, 0.0, -9.0, 0.0]), x):
+        np.testing.assert_allclose(jitted(given), f(given), rtol=1e-12)
+        np.testing.assert_allclose(tg.grad(jitted)(given), tg.grad(f)(given), rtol=1e-9)
+
+
+def test_complex_result_where_code_is_of_real_numbers():
+    pytest.importorskip("scipy")
+    jitted = tg.jit(lambda a: tg.sum(abs(tg.linalg.logm(a))))
+    with pytest.warns(tg.OpByOpWarning):
+        jitted(np.diag([4.0, 9.0]))
+    with pytest.raises(tg.TransformError, match=r"linalg\.logm returned complex128"):
+        jitted(np.diag([-4.0, 9.0]))
