@@ -12,6 +12,7 @@ only.
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import ctypes
 import functools
@@ -20,6 +21,7 @@ import importlib
 import linecache
 import os
 import sys
+import traceback
 import types
 import weakref
 from collections.abc import Callable
@@ -222,12 +224,27 @@ def on_first_call(resolve: Callable[[], int], arguments: int) -> int:
     kind = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * arguments)
 
     def first(*args: int) -> int:
-        found: int = kind(resolve())(*args)
+        try:
+            found: int = kind(resolve())(*args)
+        except BaseException as error:  # ctypes would return what happens to be in a register
+            report(error)
+            return 0
         return found
 
     made = kind(first)
     _keep.append(made)
     return ctypes.cast(made, ctypes.c_void_p).value or 0
+
+
+def report(error: BaseException) -> None:
+    """Print an error that cannot be raised, in a function that machine code calls.
+
+    An interrupt is raised later, by the main thread.
+    """
+    if isinstance(error, KeyboardInterrupt):
+        _thread.interrupt_main()
+        return
+    traceback.print_exception(error)
 
 
 def keep_forever() -> None:

@@ -44,6 +44,7 @@ _TRANSFORMS = (  # `transform.rules.numpy_functions.fourier`
 _OF_MATRICES = {"det": "determinant", "expm": "expm_of_floats"}
 _SEVERAL = {  # functions with several results
     "eigh": "eigh_of_floats({})",
+    "eigh_of_parts": "eigh_of_parts({})",
     "nonzero": "places({})",
     "qr": "qr_of_floats({})",
     "thin_svd": "thin_svd_of_floats({})",
@@ -191,11 +192,11 @@ def write_several(text: Text, node: Node, results: list[Node]) -> None:
     """
     if node.name not in _SEVERAL:
         raise NotRecordedError(f"{node.name} has several results")
-    (x,) = node.args
-    are_matrices = len(x.shape) >= 2 and x.dtype == FLOAT and 0 not in x.shape
-    if not are_matrices and node.name != "nonzero":
+    x, *others = node.args
+    is_of_matrices = len(x.shape) >= 2 and x.dtype == FLOAT and 0 not in x.shape
+    if not is_of_matrices and node.name != "nonzero":
         raise NotRecordedError(f"{node.name} of an array of shape {x.shape} and dtype {x.dtype}")
-    found, array = text.fresh("z"), text.array(x)
+    found, array = text.fresh("z"), ", ".join(map(text.array, [x, *others]))
     names = [text.fresh("z") for _ in results]
     text.names |= zip(results, names, strict=True)
     items = [f"{found}[{part.parameters['number']}]" for part in results]

@@ -39,6 +39,7 @@ from tapegrad.transform.rules.numpy_functions import (
     factors,
     finite_matrices,
     fourier,
+    hermitian,
 )
 from tapegrad.transform.rules.numpy_functions.stacks import stacked_product, stacked_product_t
 
@@ -245,6 +246,7 @@ def compiled_text(text: str) -> Any:
                 determinant=finite_matrices.determinant,
                 expm_of_floats=exponentials.expm_of_floats,
                 eigh_of_floats=decompositions.eigh_of_floats,
+                eigh_of_parts=hermitian.eigh_of_parts,
                 pinv_of_floats=decompositions.pinv_of_floats,
                 qr_of_floats=decompositions.qr_of_floats,
                 thin_svd_of_floats=decompositions.thin_svd_of_floats,

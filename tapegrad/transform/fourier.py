@@ -20,6 +20,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from tapegrad.kernels.native import report
 from tapegrad.kernels.structs import loop_of_ufunc
 from tapegrad.transform.requests import WORD, call, share
 
@@ -86,32 +87,38 @@ def _array(address: int, dtype: np.dtype, shape: tuple[int, int, int]):
     return np.ndarray(shape, dtype, memory)
 
 
-@ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
-def _transform_by_ducc(request: int) -> int:
+def _transform(request: int) -> bool:
     """Transform lines of an array, as a request says.
 
-    Returns 1, or 0 if nothing was done: ducc0 neither cuts lines nor fills them up.
+    Return whether that was done: ducc0 neither cuts lines nor fills them up.
     """
     fft = _library()
     kind, to, of, outer, items, results, inner = _WORDS.from_address(request)
     is_halved, is_half = kind in (EVEN, ODD), kind == TO_REAL
     whole, half = (results, items) if is_half else (items, results)
     if fft is None or half != (whole // 2 + 1 if is_halved or is_half else whole):
-        return 0
+        return False
     if is_halved and whole % 2 != (kind == ODD):
-        return 0
+        return False
     x = _array(of, _REAL if is_halved else _COMPLEX, (outer, items, inner))
     out = _array(to, _REAL if is_half else _COMPLEX, (outer, results, inner))
+    if is_halved:
+        fft.r2c(x, axes=_AXIS, out=out)
+    elif is_half:
+        fft.c2r(x, axes=_AXIS, lastsize=whole, forward=False, out=out)
+    else:
+        fft.c2c(x, axes=_AXIS, forward=kind == FORWARD, out=out)
+    return True
+
+
+@ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
+def _transform_by_ducc(request: int) -> int:
+    """Do the same for machine code, which calls NumPy's transforms if it gets 0."""
     try:
-        if is_halved:
-            fft.r2c(x, axes=_AXIS, out=out)
-        elif is_half:
-            fft.c2r(x, axes=_AXIS, lastsize=whole, forward=False, out=out)
-        else:
-            fft.c2c(x, axes=_AXIS, forward=kind == FORWARD, out=out)
-    except (MemoryError, RuntimeError, ValueError):
+        return _transform(request)
+    except BaseException as error:  # ctypes would return what happens to be in a register
+        report(error)
         return 0
-    return 1
 
 
 _ducc = ctypes.c_int64(0)

@@ -21,8 +21,8 @@ from numba.extending import get_cython_function_address, intrinsic
 
 from tapegrad.transform.requests import WORD, call, matrix_words, share
 
-# A request: how many matrices there are, what is asked for, and up to four matrices of a stack
-COUNT, KIND, OUT, X, Y, Z = 0, 1, 2, 8, 14, 20
+# A request: how many matrices there are, what is asked for, and up to five matrices of a stack
+COUNT, KIND, OUT, X, Y, Z, W = 0, 1, 2, 8, 14, 20, 26
 
 # what is asked for: any of these
 TURNED = 1  # the transpose of the matrix
@@ -47,7 +47,7 @@ _ERRORS = {
 # the functions of SciPy's LAPACK and BLAS
 NAMES = {
     **dict.fromkeys(("dgetrf", "dgetrs", "dpotrf", "dsyevd"), "cython_lapack"),
-    **dict.fromkeys(("dgesdd", "dgeqrf", "dorgqr"), "cython_lapack"),
+    **dict.fromkeys(("dgesdd", "dgeqrf", "dorgqr", "zheevd"), "cython_lapack"),
     **dict.fromkeys(("dtrsm", "dtrsv"), "cython_blas"),
 }
 SYMBOL = "tapegrad_lapack"
@@ -64,11 +64,10 @@ def _find() -> None:
 
 _find()
 
-share("lapack", ["factor", "solve", "factor_definite", "solve_triangle"])
-share("lapack", ["find_eigenvalues", "find_singular_values", "factor_orthogonal"])
+share("lapack", ["factor", "solve", "factor_definite", "solve_triangle"], "lapack_calls")
 
 
-def _call(name: str):
+def calling(name: str):
     """Return an intrinsic that calls a function with matrices, or with stacks of as many.
 
     Its first argument says what is asked for. The first of the matrices is written. It raises the
@@ -97,10 +96,7 @@ def _call(name: str):
     return run
 
 
-factor = _call("factor")  # (factors, a)
-solve = _call("solve")  # (out, factors, b)
-factor_definite = _call("factor_definite")  # (out, a)
-find_eigenvalues = _call("find_eigenvalues")  # (vectors, values as a column, a)
-solve_triangle = _call("solve_triangle")  # (out, a, b)
-find_singular_values = _call("find_singular_values")  # (u, vt, values as a column, a)
-factor_orthogonal = _call("factor_orthogonal")  # (q, r, a)
+factor = calling("factor")  # (factors, a)
+solve = calling("solve")  # (out, factors, b)
+factor_definite = calling("factor_definite")  # (out, a)
+solve_triangle = calling("solve_triangle")  # (out, a, b)

@@ -13,125 +13,42 @@ Sources of the loops: G. H. Golub, C. F. Van Loan, "Matrix Computations", algori
 from __future__ import annotations
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
 from tapegrad.kernels.intrinsics import i4_pointer, i8_pointer, load, store
+from tapegrad.transform import lapack_calls
 from tapegrad.transform.lapack import (
     COUNT,
     DONE,
     KIND,
-    NAMES,
-    NO_SINGULAR_VALUES,
-    NOT_CONVERGED,
     NOT_DEFINITE,
     OUT,
     SINGULAR,
-    SYMBOL,
     TURNED,
     UNIT,
     UPPER,
     WITHOUT_MEMORY,
-    WITHOUT_SCIPY,
     X,
     Y,
-    Z,
+)
+from tapegrad.transform.lapack_calls import (
+    LOWER,
+    NO,
+    RIGHT,
+    TRANSPOSED,
+    copy_matrix,
+    function_of_scipy,
+    has_scipy,
 )
 from tapegrad.transform.request_code import SIZE, free, inlined, jit, malloc, matrix, read, write
-from tapegrad.transform.requests import external
 
 _FEW = 10  # rows up to which loops take less time than LAPACK
+_UPPER = lapack_calls.UPPER
 
-_CHAR, _INT, _WORD = ir.IntType(8), ir.IntType(32), ir.IntType(64)
-
-
-def _function_of_scipy(name: str, pattern: str):
-    """Return an intrinsic that calls a function of SciPy's LAPACK or BLAS.
-
-    Its argument is a tuple of integers. It returns what the function says in its last argument.
-
-    Parameters
-    ----------
-    name
-        The name of the function.
-    pattern
-        Its parameters, all of which are given by address: ``c`` (a letter), ``i`` (an integer),
-        ``p`` (an address), ``1`` (the float 1), ``?`` (what it says).
-    """
-    number = list(NAMES).index(name)
-    count = sum(letter in "cip" for letter in pattern)
-
-    @intrinsic
-    def call(typingctx, given):
-        def codegen(context, builder, signature, args):
-            values = iter(cgutils.unpack_tuple(builder, args[0], count))
-            said = cgutils.alloca_once_value(builder, _INT(0))
-            found = []
-            for letter in pattern:
-                if letter == "p":
-                    found.append(next(values))
-                    continue
-                if letter == "?":
-                    place = said
-                elif letter == "1":
-                    place = cgutils.alloca_once_value(builder, ir.DoubleType()(1.0))
-                else:
-                    kind = _CHAR if letter == "c" else _INT
-                    place = cgutils.alloca_once(builder, kind)
-                    builder.store(builder.trunc(next(values), kind), place)
-                found.append(builder.ptrtoint(place, _WORD))
-            kind = ir.FunctionType(ir.VoidType(), [_WORD] * len(found)).as_pointer()
-            builder.call(builder.inttoptr(_entry(builder, number), kind), found)
-            return builder.sext(builder.load(said), _WORD)
-
-        return types.int64(types.UniTuple(types.int64, count)), codegen
-
-    return call
-
-
-def _entry(builder, number):
-    """Write the read of an entry of the table of functions."""
-    table = external(builder, SYMBOL, ir.ArrayType(_WORD, len(NAMES)))
-    return builder.load(cgutils.gep_inbounds(builder, table, 0, number))
-
-
-@intrinsic
-def _has_scipy(typingctx):
-    """Whether the table has functions: all of them, or none."""
-
-    def codegen(context, builder, signature, args):
-        return builder.icmp_unsigned("!=", _entry(builder, 0), _WORD(0))
-
-    return types.boolean(), codegen
-
-
-_getrf = _function_of_scipy("dgetrf", "iipip?")
-_getrs = _function_of_scipy("dgetrs", "ciipippi?")
-_potrf = _function_of_scipy("dpotrf", "cipi?")
-_gesdd = _function_of_scipy("dgesdd", "ciipippipipip?")
-_geqrf = _function_of_scipy("dgeqrf", "iipippi?")
-_orgqr = _function_of_scipy("dorgqr", "iiipippi?")
-_syevd = _function_of_scipy("dsyevd", "ccipippipi?")
-_trsm = _function_of_scipy("dtrsm", "ccccii1pipi")
-_trsv = _function_of_scipy("dtrsv", "cccipipi")
-
-_LOWER, _NO, _RIGHT, _SOME, _TRANSPOSED, _UPPER, _VECTORS = map(ord, "LNRSTUV")
-_BLOCK = 64  # columns that LAPACK works on together
-
-
-@inlined
-def _copy(to, down, right, x):
-    """Copy a matrix to memory with these distances along its axes; return whether it is finite."""
-    address, rows, columns, x_down, x_right = x
-    is_finite = True
-    for i in range(rows):
-        for j in range(columns):
-            value = read(address + i * x_down + j * x_right, 0)
-            is_finite = is_finite and np.isfinite(value)
-            write(to + i * down + j * right, 0, value)
-    return is_finite
+_getrf = function_of_scipy("dgetrf", "iipip?")
+_getrs = function_of_scipy("dgetrs", "ciipippi?")
+_potrf = function_of_scipy("dpotrf", "cipi?")
+_trsm = function_of_scipy("dtrsm", "ccccii1pipi")
+_trsv = function_of_scipy("dtrsv", "cccipipi")
 
 
 @inlined
@@ -231,10 +148,10 @@ def factor(request):
         to = matrix(request, OUT, k)[0]
         x = matrix(request, X, k)
         n = x[1]
-        if not _copy(to, np.int64(SIZE), n * SIZE, x):
+        if not copy_matrix(to, np.int64(SIZE), n * SIZE, x):
             for i in range(n * n + n):
                 write(to, i, np.nan)
-        elif n <= _FEW or not _has_scipy():
+        elif n <= _FEW or not has_scipy():
             _factor_in_loops(to, n)
         elif not _factor_by_lapack(to, n):
             return WITHOUT_MEMORY
@@ -295,13 +212,13 @@ def _solve_by_lapack(out, factors, n, is_turned):
         return False
     place = to if is_in_order else memory + n * SIZE
     if not is_in_order:
-        _copy(place, np.int64(SIZE), n * SIZE, out)
+        copy_matrix(place, np.int64(SIZE), n * SIZE, out)
     for k in range(n):
         store(i4_pointer(memory), k, np.int64(read(factors, n * n + k)) + 1)
-    kind = _TRANSPOSED if is_turned else _NO
+    kind = TRANSPOSED if is_turned else NO
     _getrs((kind, n, columns, factors, n, memory, place, n))
     if not is_in_order:
-        _copy(to, down, right, (place, n, columns, np.int64(SIZE), n * SIZE))
+        copy_matrix(to, down, right, (place, n, columns, np.int64(SIZE), n * SIZE))
     free((memory,))
     return True
 
@@ -323,8 +240,8 @@ def solve(request):
             continue
         if _is_singular(factors, n):
             return SINGULAR
-        _copy(out[0], out[3], out[4], y)
-        if n > _FEW and _has_scipy():
+        copy_matrix(out[0], out[3], out[4], y)
+        if n > _FEW and has_scipy():
             if not _solve_by_lapack(out, factors, n, is_turned):
                 return WITHOUT_MEMORY
         elif is_turned:
@@ -373,7 +290,7 @@ def factor_definite(request):
             for i in range(n):
                 for j in range(i + 1):
                     write(to, i * n + j, np.nan)
-        elif n <= _FEW or not _has_scipy():
+        elif n <= _FEW or not has_scipy():
             if not _factor_definite_in_loops(to, n):
                 return NOT_DEFINITE
         elif _potrf((_UPPER, n, to, n)) != 0:  # rows are the columns of the transpose
@@ -408,10 +325,10 @@ def _substitute_by_blas(out, x, is_lower, is_unit):
     is_in_order = right == SIZE and down == columns * SIZE
     is_in_columns = x_down == SIZE and x_right >= n * SIZE
     is_in_rows = x_right == SIZE and x_down >= n * SIZE
-    unit = _UPPER if is_unit else _NO
+    unit = _UPPER if is_unit else NO
     if columns == 1 and (is_in_columns or is_in_rows):
-        triangle = _LOWER if is_lower == is_in_columns else _UPPER
-        turned = _NO if is_in_columns else _TRANSPOSED
+        triangle = LOWER if is_lower == is_in_columns else _UPPER
+        turned = NO if is_in_columns else TRANSPOSED
         step = x_right // SIZE if is_in_columns else x_down // SIZE
         _trsv((triangle, turned, unit, n, address, step, to, down // SIZE))
         return True
@@ -422,18 +339,18 @@ def _substitute_by_blas(out, x, is_lower, is_unit):
     place, matrix = to, address
     if not is_in_order:
         place = memory
-        _copy(place, columns * SIZE, np.int64(SIZE), out)
+        copy_matrix(place, columns * SIZE, np.int64(SIZE), out)
     if not (is_in_columns or is_in_rows):
         matrix = memory + (numbers - n * n) * SIZE
-        _copy(matrix, n * SIZE, np.int64(SIZE), x)
+        copy_matrix(matrix, n * SIZE, np.int64(SIZE), x)
         x_down = n * SIZE
     step = x_right // SIZE if is_in_columns else x_down // SIZE
     # B in rows is B^T in columns, and A X = B is X^T A^T = B^T
-    triangle = _LOWER if is_lower == is_in_columns else _UPPER
-    turned = _TRANSPOSED if is_in_columns else _NO
-    _trsm((_RIGHT, triangle, turned, unit, columns, n, matrix, step, place, columns))
+    triangle = LOWER if is_lower == is_in_columns else _UPPER
+    turned = TRANSPOSED if is_in_columns else NO
+    _trsm((RIGHT, triangle, turned, unit, columns, n, matrix, step, place, columns))
     if not is_in_order:
-        _copy(to, down, right, (place, n, columns, columns * SIZE, np.int64(SIZE)))
+        copy_matrix(to, down, right, (place, n, columns, columns * SIZE, np.int64(SIZE)))
     if numbers:
         free((memory,))
     return True
@@ -490,8 +407,8 @@ def solve_triangle(request):
         is_finite, has_zero = _examine_diagonal(x)
         if has_zero and not is_unit:
             return SINGULAR
-        _copy(out[0], out[3], out[4], y)
-        if n <= _FEW or not _has_scipy():
+        copy_matrix(out[0], out[3], out[4], y)
+        if n <= _FEW or not has_scipy():
             _substitute(out, x, is_lower, is_unit)
         elif not _substitute_by_blas(out, x, is_lower, is_unit):
             return WITHOUT_MEMORY
@@ -500,98 +417,4 @@ def solve_triangle(request):
         if not is_finite and not _is_finite(x, is_lower, is_unit):
             _fill(out, np.nan)
         _mark_undefined(out, y)
-    return DONE
-
-
-# -- eigenvalues -----------------------------------------------------------------------------------
-
-
-@jit
-def find_eigenvalues(request):
-    """Write the eigenvectors of the symmetric matrices Y to OUT, and their eigenvalues to X."""
-    for k in range(load(i8_pointer(request), COUNT)):
-        to, n, _, down, right = matrix(request, OUT, k)
-        values, y = matrix(request, X, k)[0], matrix(request, Y, k)
-        if not _has_scipy():
-            return WITHOUT_SCIPY
-        if n == 0:
-            continue
-        numbers = 1 + 6 * n + 2 * n * n  # that LAPACK works with, of floats and of integers
-        integers = 3 + 5 * n
-        memory = malloc(((n * n + numbers + integers) * SIZE,))
-        if not memory:
-            return WITHOUT_MEMORY
-        floats = memory + n * n * SIZE
-        is_finite = _copy(memory, np.int64(SIZE), n * SIZE, y)
-        said = 1
-        if is_finite:
-            given = n, memory, n, values, floats, numbers, floats + numbers * SIZE, integers
-            said = _syevd((_VECTORS, _LOWER, *given))
-            _copy(to, down, right, (memory, n, n, np.int64(SIZE), n * SIZE))
-        free((memory,))
-        if said != 0:
-            return NOT_CONVERGED
-    return DONE
-
-
-# -- singular values, and orthogonal factors -------------------------------------------------------
-
-
-@jit
-def find_singular_values(request):
-    """Write the singular vectors of the matrices Z to OUT and X, and their singular values to Y."""
-    for number in range(load(i8_pointer(request), COUNT)):
-        left, right = matrix(request, OUT, number), matrix(request, X, number)
-        values, given = matrix(request, Y, number)[0], matrix(request, Z, number)
-        rows, columns, count = given[1], given[2], left[2]
-        if not _has_scipy():
-            return WITHOUT_SCIPY
-        sizes = rows * columns, rows * count, count * columns
-        floats = 4 * count * count + 7 * count + _BLOCK * (rows + columns)
-        memory = malloc(((sizes[0] + sizes[1] + sizes[2] + floats + 4 * count) * SIZE,))
-        if not memory:
-            return WITHOUT_MEMORY
-        u = memory + sizes[0] * SIZE
-        vt = u + sizes[1] * SIZE
-        work = vt + sizes[2] * SIZE
-        said = 1
-        if _copy(memory, np.int64(SIZE), rows * SIZE, given):
-            found = values, u, rows, vt, count, work, floats, work + floats * SIZE
-            said = _gesdd((_SOME, rows, columns, memory, rows, *found))
-            _copy(left[0], left[3], left[4], (u, rows, count, np.int64(SIZE), rows * SIZE))
-            _copy(right[0], right[3], right[4], (vt, count, columns, np.int64(SIZE), count * SIZE))
-        free((memory,))
-        if said != 0:
-            return NO_SINGULAR_VALUES
-    return DONE
-
-
-@jit
-def factor_orthogonal(request):
-    """Write the orthogonal factors of the matrices Y to OUT, and the triangular ones to X."""
-    for number in range(load(i8_pointer(request), COUNT)):
-        q, r, given = (
-            matrix(request, OUT, number),
-            matrix(request, X, number),
-            matrix(request, Y, number),
-        )
-        rows, columns, count = given[1], given[2], q[2]
-        if not _has_scipy():
-            return WITHOUT_SCIPY
-        floats = _BLOCK * max(columns, 1)
-        memory = malloc(((rows * columns + count + floats) * SIZE,))
-        if not memory:
-            return WITHOUT_MEMORY
-        scales = memory + rows * columns * SIZE
-        work = scales + count * SIZE
-        down, right = np.int64(SIZE), rows * SIZE
-        _copy(memory, down, right, given)
-        _geqrf((rows, columns, memory, rows, scales, work, floats))
-        for i in range(count):
-            for j in range(columns):
-                value = read(memory + i * down + j * right, 0) if i <= j else 0.0
-                write(r[0] + i * r[3] + j * r[4], 0, value)
-        _orgqr((rows, count, count, memory, rows, scales, work, floats))
-        _copy(q[0], q[3], q[4], (memory, rows, count, down, right))
-        free((memory,))
     return DONE

@@ -26,7 +26,7 @@ _PREFIX = "tapegrad_"  # of symbols
 _places: dict[str, ctypes.c_int64] = {}  # where machine code finds the addresses of functions
 
 
-def share(module: str, names: Sequence[str]) -> None:
+def share(module: str, names: Sequence[str], *others: str) -> None:
     """Let machine code call functions by their names.
 
     Parameters
@@ -36,26 +36,27 @@ def share(module: str, names: Sequence[str]) -> None:
         only if they are to be compiled.
     names
         The names of the functions: of one integer, the address of a request.
+    *others
+        Other modules that they are made of.
     """
     for name in names:
-        start = functools.partial(_start, module, name)
+        start = functools.partial(_start, module, others, name)
         place = _places[name] = ctypes.c_int64(native.on_first_call(start, 1))
         llvm.add_symbol(_PREFIX + name, ctypes.addressof(place))
 
 
-def _start(module: str, name: str) -> int:
+def _start(module: str, others: tuple[str, ...], name: str) -> int:
     """Compile or load a function; return its address."""
-    address = native.compiled(
-        f"tapegrad.transform.{module}_code", name, "int64", 1, _sources(module)
-    )
+    texts = _sources(module, *others)
+    address = native.compiled(f"tapegrad.transform.{module}_code", name, "int64", 1, texts)
     _places[name].value = address
     return address
 
 
 @functools.cache
-def _sources(module: str) -> bytes:
+def _sources(module: str, *others: str) -> bytes:
     """Return the texts of all that the functions of a module are made of."""
-    names = f"{module}_code", module, "request_code", "requests"
+    names = f"{module}_code", module, *others, "request_code", "requests"
     own = (f"transform/{name}.py" for name in names)
     return b"".join(sources(*own, "kernels/intrinsics.py"))
 

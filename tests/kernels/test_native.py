@@ -1,5 +1,6 @@
 """Machine code of the package: where it is loaded, and by whom."""
 
+import ctypes
 import functools
 import threading
 import time
@@ -31,3 +32,15 @@ def test_threads_share_one_engine(monkeypatch):
     for thread in threads:
         thread.join()
     assert engine.cache_info().misses == 1
+
+
+def test_error_on_a_first_call(capsys):
+    """Machine code gets 0, whatever ctypes would return, and the error is printed."""
+
+    def resolve():
+        raise ValueError("nothing to call")
+
+    address = native.on_first_call(resolve, 2)
+    call = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(address)
+    assert [call(7, 9), call(1, 1)] == [0, 0]
+    assert capsys.readouterr().err.count("ValueError: nothing to call") == 2

@@ -6,6 +6,7 @@ from interpreted import assert_equal, is_compiled
 
 import tapegrad as tg
 from tapegrad.transform.rules.numpy_functions import decompositions, exponentials
+from tapegrad.transform.rules.numpy_functions import hermitian as hermitian_rules
 
 DRAW = np.random.default_rng(3)
 SHAPES = [(6, 4), (4, 6), (5, 5), (1, 3), (3, 1), (40, 12)]
@@ -56,6 +57,18 @@ def test_exponentials(size, scale):
     np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-13 * abs(expected).max())
 
 
+def hermitian(a):
+    return a + a.T + 1j * (SKEW @ a - (SKEW @ a).T)
+
+
+def evolution(a):
+    """The exponential of a Hermitian matrix by its eigenvectors, whose phases do not matter."""
+    w, v = np.linalg.eigh(hermitian(a))
+    u = (v * np.exp(-0.3j * w)) @ np.conj(v).T
+    return kept(u.real) + kept(abs(u))
+
+
+SKEW = DRAW.normal(size=(4, 4))
 TALL, WIDE = DRAW.normal(size=(6, 4)), DRAW.normal(size=(3, 5))
 SQUARE, STACK = DRAW.normal(size=(4, 4)), DRAW.normal(size=(2, 5, 3))
 RIGHT = DRAW.normal(size=(6, 2))
@@ -78,6 +91,9 @@ PROGRAMS = {
     "exponential, scaled": (lambda a: kept(tg.linalg.expm(a * 9.0 - np.eye(4) * 30.0)), SQUARE),
     "exponentials of stacks": (lambda a: kept(tg.linalg.expm(a[:, :3])), STACK),
     "complex exponential": (lambda a: kept(abs(tg.linalg.expm(1j * a + 0.1))), SQUARE),
+    "hermitian eigenvalues": (lambda a: kept(np.linalg.eigvalsh(hermitian(a))), SQUARE),
+    "hermitian eigenvectors": (lambda a: kept(abs(np.linalg.eigh(hermitian(a))[1])), SQUARE),
+    "evolution": (evolution, SQUARE),
     "running maximum": (lambda a: kept(np.maximum.accumulate(a, axis=0)), TALL),
     "running minimum": (lambda a: kept(np.minimum.accumulate(a, axis=1)), TALL),
     "running maximum of stacks": (lambda a: kept(np.maximum.accumulate(a, axis=1)), STACK),
@@ -95,6 +111,25 @@ def test_derivatives(name):
     assert_equal(tg.value_and_grad(jitted)(x), tg.value_and_grad(f)(x), 1e-9, 1e-10)
     assert_equal(tg.jvp(jitted, 0)(x, direction), tg.jvp(f, 0)(x, direction), 1e-9, 1e-10)
     assert_equal(tg.hvp(jitted)(x, direction), tg.hvp(f)(x, direction), 1e-7, 1e-8)
+
+
+@pytest.mark.parametrize("n", [1, 2, 7])
+def test_hermitian_factors(n):
+    """The lower triangle is read, and phases are NumPy's."""
+    a = DRAW.normal(size=(n, n)) + 1j * DRAW.normal(size=(n, n))
+    w, x, y = hermitian_rules.eigh_of_parts(np.array(a.real, order="F"), a.imag[:, ::1])
+    expected = np.linalg.eigh(a)
+    assert_equal(w, expected[0], 1e-11, 1e-12)
+    assert_equal(x + 1j * y, expected[1], 1e-10, 1e-11)
+    a[0, 0] = np.nan
+    with pytest.raises(np.linalg.LinAlgError, match="converge"):
+        hermitian_rules.eigh_of_parts(a.real.copy(), a.imag.copy())
+
+
+def test_dependence_on_phases():
+    jitted = tg.jit(lambda a: kept(np.linalg.eigh(hermitian(a))[1].real))
+    with pytest.raises(RuntimeError, match="depends on this phase"):
+        tg.grad(jitted)(SQUARE)
 
 
 def test_running_extremes_of_special_values():

@@ -131,7 +131,7 @@ def test_large_transforms(name, shape, asked, monkeypatch):
             assert_equal(one, other, 1e-10, 1e-10)
         # then without ducc0
         monkeypatch.setattr(compiled_transforms, "_library", lambda: None)
-    assert asked or name == "irfft of columns"
+    assert asked or name in ("irfft of columns", "cut")
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ ELSEWHERE = {
     "fourier_of_pairs", "fourier_adjoint_of_pairs",
     "half_fourier_to_pairs", "real_fourier_of_pairs", "scaled_pairs", "whole_fourier_to_pairs",
     "real_adjoint_of_pairs", "doubled_half_fourier", "qr_of_floats", "expm_of_floats",
+    "eigh_of_parts",
 }  # fmt: skip
 
 

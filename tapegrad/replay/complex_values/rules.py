@@ -542,6 +542,18 @@ def _inv(parts: Parts, node: Node) -> Pair:
     return re, im
 
 
+@_rule("eigh")
+def _eigh(parts: Parts, node: Node) -> Node | None:
+    """Return the eigenvalues, and both parts of the eigenvectors."""
+    (x,) = node.args
+    if len(x.shape) != 2 or node.parameters.get("uplo", "L") != "L":
+        return None
+    given = tuple(parts.array(part, x.shape) for part in parts.pair(x))
+    made = Node("eigh_of_parts", (), given)
+    parts.numbers[made] = [[0], [1, 2]]
+    return parts.new(made)
+
+
 @_rule("expm")
 def _expm(parts: Parts, node: Node) -> Pair:
     matrix = _of_both_parts(parts, node.args[0], node.shape)

@@ -13,6 +13,7 @@ from tapegrad.transform.rules.numpy_functions import (
     factors,
     finite_matrices,
     fourier,
+    hermitian,
     linear_algebra,
     makers,
     positions,
@@ -28,8 +29,8 @@ from tapegrad.transform.rules.scalars import product_of_elements as product_of_e
 
 _MODULES = (
     additions, complex_functions, convolutions, decompositions, elementwise, exponentials, factors,
-    finite_matrices, fourier, linear_algebra, makers, positions, reductions, sequences, sorting,
-    stacks, statistics, views,
+    finite_matrices, fourier, hermitian, linear_algebra, makers, positions, reductions, sequences,
+    sorting, stacks, statistics, views,
 )  # fmt: skip
 
 for _module in _MODULES:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tapegrad.transform import lapack
+from tapegrad.transform import lapack, spectra
 from tapegrad.transform.builder import add_let
 from tapegrad.transform.cache.machine_code import jit
 from tapegrad.transform.ir import Let, name, names_in
@@ -62,6 +62,7 @@ class Several(Whole):
     cheap = False
     calls = True
     without: tuple[int, ...] = ()
+    axes: tuple[int, ...] = (1, 0)  # along which vectors are, of the matrices among the results
 
     def contents(self, let: Let) -> list[str]:
         assert let.leaves is not None
@@ -135,15 +136,12 @@ class Several(Whole):
         return ast.Constant(any(gen.is_active(leaf) for leaf in leaves if self._ndim(leaf) == 2))
 
     def _used_columns(self, gen: Generator, leaves: list[str]) -> ast.expr:
-        """Return which vectors are used, as pairs of a start and a stop.
-
-        They are columns of the first matrix, and rows of the second one.
-        """
+        """Return which vectors are used, as pairs of a start and a stop."""
         matrices = [leaf for leaf in leaves if self._ndim(leaf) == 2]
         read = PartsRead(gen.function)
         parts = {
             part
-            for axis, leaf in zip((1, 0), matrices, strict=False)
+            for axis, leaf in zip(self.axes, matrices, strict=False)
             if gen.is_active(leaf)
             for part in read.of(leaf, axis)
         }
@@ -157,9 +155,16 @@ class Several(Whole):
 _ZERO = ast.Constant(0.0)
 
 
-def _several(call: Request, spec: str, without: tuple[int, ...] = (), **operands: Any) -> Several:
+def several(
+    call: Request,
+    spec: str,
+    without: tuple[int, ...] = (),
+    axes: tuple[int, ...] = Several.axes,
+    **operands: Any,
+) -> Several:
+    """Return the rule of a function with several results."""
     found = Several(SPECS[spec], operands, True, call.lowering)
-    found.without = without
+    found.without, found.axes = without, axes
     return found
 
 
@@ -173,13 +178,13 @@ def thin_svd_of_floats(a):
     rows, columns = a.shape
     count = min(rows, columns)
     u, values, vt = np.empty((rows, count)), np.empty((count, 1)), np.empty((count, columns))
-    lapack.find_singular_values(0, (u, vt, values, a))
+    spectra.find_singular_values(0, (u, vt, values, a))
     return u, values[:, 0], vt
 
 
 @understands("thin_svd_of_floats")
 def _(call: Request, a: Any) -> Any:
-    return _several(call, "svd", a=a, full_matrices=ast.Constant(False))
+    return several(call, "svd", a=a, full_matrices=ast.Constant(False))
 
 
 @named_function
@@ -208,7 +213,7 @@ def _(call: Request, a: Any, full_matrices: Any) -> Any:
     full = call.constant(full_matrices, True)
     if full is VARIABLE:
         return "np.linalg.svd with a computed `full_matrices`; write True or False"
-    return _several(call, "svd", a=a, full_matrices=ast.Constant(bool(full)))
+    return several(call, "svd", a=a, full_matrices=ast.Constant(bool(full)))
 
 
 @jit
@@ -371,13 +376,13 @@ def eigh_of_floats(a):
     """Return the eigenvalues and eigenvectors of a symmetric matrix (its lower triangle)."""
     n = a.shape[0]
     values, vectors = np.empty((n, 1)), np.empty((n, n))
-    lapack.find_eigenvalues(0, (vectors, values, a))
+    spectra.find_eigenvalues(0, (vectors, values, a))
     return values[:, 0], vectors
 
 
 @understands("eigh", "eigh_of_floats")
 def _(call: Request, a: Any) -> Any:
-    return _several(call, "eigh", a=a)
+    return several(call, "eigh", a=a)
 
 
 @understands("eig", "eigvals")
@@ -416,13 +421,13 @@ def qr_of_floats(a):
     rows, columns = a.shape
     count = min(rows, columns)
     q, r = np.empty((rows, count)), np.empty((count, columns))
-    lapack.factor_orthogonal(0, (q, r, a))
+    spectra.factor_orthogonal(0, (q, r, a))
     return q, r
 
 
 @understands("qr", "qr_of_floats")
 def _(call: Request, a: Any) -> Any:
-    return _several(call, call.text, a=a)
+    return several(call, call.text, a=a)
 
 
 @jit
@@ -503,7 +508,7 @@ def qr_of_floats_jvp_a(a, a_dot, z_0, z_1):
 
 @understands("slogdet")
 def _(call: Request, a: Any) -> Any:
-    return _several(call, "slogdet", a=a)
+    return several(call, "slogdet", a=a)
 
 
 @derivative
@@ -520,7 +525,7 @@ def slogdet_jvp_a(a, a_dot):
 def _(call: Request, a: Any, b: Any, rcond: Any) -> Any:
     if rcond is not None:
         return None
-    return _several(call, f"lstsq_{call.ndim(b)}", (1, 3), a=a, b=b)
+    return several(call, f"lstsq_{call.ndim(b)}", (1, 3), a=a, b=b)
 
 
 @derivative
