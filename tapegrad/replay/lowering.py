@@ -83,7 +83,7 @@ def lowered(recorded: list[Node], only_ops: bool = False) -> tuple[list[Node], d
             nodes += _extreme(node)
         elif node.name == "argsort" and not node.parameters.keys() - {"axis", "kind", "stable"}:
             nodes += _argsort(node)
-        elif node.name in ("cummax", "cummin") and node.dtype in FLOATS and node.args[0].shape:
+        elif node.name in ("cummax", "cummin") and node.dtype in FLOATS:
             nodes += _running_extreme(node)
         elif (turned := _turned_over(node)) is not None:
             nodes.append(turned)
@@ -223,17 +223,17 @@ def _argsort(node: Node) -> list[Node]:
 
 def _running_extreme(node: Node) -> list[Node]:
     """Return the values of the extremes up to each element along an axis, as elements read."""
-    (x,) = node.args
+    x, *given = node.args
     order = [*range(len(x.shape))]
-    order.append(order.pop(node.parameters["axis"]))
+    order.append(order.pop(given[0] if given else node.parameters.get("axis", 0)))
     found = [_permuted(x, order)] if order != sorted(order) else []
     rows = found[0] if found else x
     if len(x.shape) > 1:
         found.append(_reshaped(rows, (math.prod(x.shape),)))
     flat = found[-1] if found else x
     is_largest = node.name == "cummax"
-    given = {"extent": rows.shape[-1], "is_largest": is_largest}
-    places = Node("running_places", of(flat.shape, INTEGER), (flat,), given)
+    how = {"extent": rows.shape[-1], "is_largest": is_largest}
+    places = Node("running_places", of(flat.shape, INTEGER), (flat,), how)
     found += [places, Node("item_at", of(flat.shape, x.dtype), (flat, [places]), {})]
     if len(x.shape) > 1:
         found.append(_reshaped(found[-1], rows.shape))

@@ -2,7 +2,8 @@
 
 A Python loop is recorded as the values of all its iterations. Where the values of one iteration are
 computed from those of the one before as these were from theirs, one iteration is written, in a
-loop.
+loop. Vectors may be shorter in each iteration, or longer, all of them by the same number of
+elements, as in binomial trees and schemes of differences.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from typing import Any
 import numpy as np
 
 from tapegrad.eager.nodes import Node, nodes_in
+from tapegrad.replay.forms import Form, form_of
 from tapegrad.replay.program import key_of
 
 LEAST = 6  # iterations that are worth a loop
 LONGEST = 256  # values of an iteration
+_SHORTER = (0, 1, -1)  # by how many elements vectors may be shorter in each iteration
 _MOST_TRIED = 1_000_000  # values that are looked at to find where iterations begin best
 
 
@@ -37,11 +40,14 @@ class Repeat:
         The places in an iteration of the values that the next one reads.
     starts
         What the first iteration reads in place of these.
+    shorter
+        By how many elements vectors are shorter in each iteration.
     """
 
     start: int
     period: int
     count: int
+    shorter: int = 0
     carried: list[int] = field(default_factory=list)
     starts: list[Node] = field(default_factory=list)
 
@@ -66,7 +72,12 @@ def longest_repeat(nodes: list[Node], needed: Container[Node]) -> Repeat | None:
     needed
         Values that something else reads.
     """
-    values = _Values(nodes)
+    found = (_longest_repeat(_Values(nodes, shorter), needed) for shorter in _SHORTER)
+    return next((repeat for repeat in found if repeat is not None), None)
+
+
+def _longest_repeat(values: _Values, needed: Container[Node]) -> Repeat | None:
+    nodes = values.nodes
     best: Repeat | None = None
     run = 0, 0  # the places where the repeat begins and ends, if its iterations do not matter
     for period in range(1, min(len(nodes) // LEAST, LONGEST) + 1):
@@ -107,17 +118,28 @@ class _Values:
     ----------
     nodes
         The values.
+    shorter
+        By how many elements vectors are shorter in each iteration.
     """
 
-    def __init__(self, nodes: list[Node]) -> None:
-        self.nodes = nodes
+    def __init__(self, nodes: list[Node], shorter: int) -> None:
+        self.nodes, self.shorter = nodes, shorter
         self.places = {node: place for place, node in enumerate(nodes)}
         self.inputs = [nodes_in(node.args) for node in nodes]
         known: dict[Any, int] = {}  # the numbers of forms
+        are_vectors = [shorter != 0 and _may_be_shorter(node) for node in nodes]
         forms = [
-            (node.name, node.op, _without_nodes(node.args), key_of(node.parameters))
-            for node in nodes
+            (n.name, n.op, n.dtype, _without_nodes(n.args), key_of(n.parameters))
+            + ((is_vector,) if is_vector else (n.shape, shorter and _counts_from_end(n) and id(n)))
+            for n, is_vector in zip(nodes, are_vectors, strict=True)
         ]
+        self.sizes = np.array(
+            [
+                n.shape[0] if is_vector else 0
+                for n, is_vector in zip(nodes, are_vectors, strict=True)
+            ]
+        )
+        self.steps = np.where(are_vectors, shorter, 0)
         self.numbers = np.array([known.setdefault(form, len(known)) for form in forms], np.int64)
         self.readers: dict[Node, int] = {}  # the last of each value
         for place, read in enumerate(self.inputs):
@@ -125,7 +147,9 @@ class _Values:
 
     def longest_run(self, period: int) -> int:
         """Return how many values in a row have the same form as those a period before them."""
-        other = np.flatnonzero(self.numbers[period:] != self.numbers[:-period])
+        is_other = self.numbers[period:] != self.numbers[:-period]
+        is_other |= self.sizes[:-period] - self.sizes[period:] != self.steps[period:]
+        other = np.flatnonzero(is_other)
         ends = np.concatenate(([-1], other, [len(self.nodes) - period]))
         return int(np.diff(ends).max()) - 1
 
@@ -142,12 +166,17 @@ class _Values:
             found.append(is_moved)
         return found
 
+    def are_alike(self, one: int, other: int) -> bool:
+        """Whether values at two places, in iterations one after the other, have the same form."""
+        is_shorter = self.sizes[one] - self.sizes[other] == self.steps[other]
+        return bool(self.numbers[one] == self.numbers[other] and is_shorter)
+
     def repeats(self, place: int, period: int, is_next: bool) -> bool:
         """Whether a value is computed as the one a period before it.
 
         With `is_next`, that one is computed in the same way from the one before it, too.
         """
-        if self.numbers[place] != self.numbers[place - period]:
+        if not self.are_alike(place - period, place):
             return False
         moves = self.moves(place, period)
         return moves is not None and (not is_next or moves == self.moves(place - period, period))
@@ -156,7 +185,7 @@ class _Values:
         """Return the repeat between two places, None if there is none of enough iterations."""
         count = (end - start) // period
         for less in (0, 1):  # the last iteration stays as it is if something else reads it
-            found = Repeat(start, period, count - less)
+            found = Repeat(start, period, count - less, self.shorter)
             if count > LEAST and self.is_closed(found, needed):
                 return found
         return None
@@ -186,6 +215,12 @@ class _Values:
                 return False
         repeat.carried = sorted(carried)
         repeat.starts = [self.nodes[start - period + own] for own in repeat.carried]
+        if self.shorter:
+            once = range(start, start + period)
+            if any(node.shape for node in fixed) or any(
+                self.nodes[place].shape and not self.steps[place] for place in once
+            ):
+                return False  # their extents do not change, which may be those of others
         return bool(carried) and not fixed & {*repeat.starts}
 
     def begin_earlier(self, repeat: Repeat, needed: Container[Node]) -> None:
@@ -197,7 +232,7 @@ class _Values:
         starts: dict[int, Node] = {}
         others: set[Node] = set()  # what all iterations read
         for place in before:
-            if self.numbers[place] != self.numbers[place + period]:
+            if not self.are_alike(place, place + period):
                 return
             node = self.nodes[place]
             if node in needed or self.readers.get(node, 0) >= start + period:
@@ -220,11 +255,35 @@ class _Values:
             return
         for own, begins in zip(repeat.carried, found, strict=True):
             carried = self.nodes[before.start + own]
-            if begins is None or (begins.shape, begins.dtype) != (carried.shape, carried.dtype):
+            if begins is None or begins.dtype != carried.dtype:
+                return
+            if begins.shape != tuple(extent + self.shorter for extent in carried.shape):
                 return
         repeat.start -= period
         repeat.count += 1
         repeat.starts = [starts[own] for own in repeat.carried]
+
+
+def _may_be_shorter(node: Node) -> bool:
+    """Whether a value is a vector of which each element has the same place in longer ones."""
+    if len(node.shape) != 1 or node.shape == (1,):
+        return False
+    if node.name == "getitem":
+        return not _counts_from_end(node)
+    return form_of(node) is Form.MAP
+
+
+def _counts_from_end(node: Node) -> bool:
+    """Whether elements are read whose places depend on the length of a vector."""
+    if node.name != "getitem":
+        return False
+    index = node.parameters["index"]
+    return not all(
+        ((part.start or 0) >= 0 and part.step in (None, 1))
+        if type(part) is slice
+        else type(part) is int and part >= 0
+        for part in (index if type(index) is tuple else (index,))
+    )
 
 
 def _without_nodes(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -214,6 +215,32 @@ class Text:
         are constants: with them, the compiler knows that an index like ``1 + i`` is not negative.
         """
         return self._extents.get(extent, str(extent))
+
+    @contextlib.contextmanager
+    def shorter_in(self, number: str, by: int, nodes: list[Node]) -> Iterator[None]:
+        """Write extents that are less by a number in each iteration of a loop.
+
+        Parameters
+        ----------
+        number
+            The number of the iteration.
+        by
+            How much less they are; nothing changes if that is 0.
+        nodes
+            The values of the first iteration, and what it reads of the one before.
+        """
+        extents = sorted({extent for node in nodes for extent in node.shape if by})
+        if not extents:
+            yield
+            return
+        known, least = self._extents, self.fresh("m")
+        self.line(f"{least} = {extents[0]} - {by} * {number}")
+        self._extents = {
+            extent: f"{least} + {extent - extents[0]}" if extent > extents[0] else least
+            for extent in extents
+        }
+        yield
+        self._extents = known
 
     def shape(self, shape: tuple[int, ...]) -> str:
         """Return the text of the shape of a new array."""

@@ -111,7 +111,11 @@ class Writer:
             array = self.text.copied(node) if is_given else self.text.array(node)
             self.text.line(f"{state} = {array}")
         names = dict(self.text.names)
-        with self.text.inside(f"for {self.text.fresh('i')} in range({repeat.count}):"):
+        number = self.text.fresh("i")
+        with (
+            self.text.inside(f"for {number} in range({repeat.count}):"),
+            self.text.shorter_in(number, repeat.shorter, [*before, *once]),
+        ):
             step = self._step(once, dict(zip(before, states, strict=True)))
             carried = [step[own] for own in repeat.carried]
             self._stages(step, {*carried})

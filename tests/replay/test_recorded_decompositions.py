@@ -95,6 +95,7 @@ PROGRAMS = {
     "hermitian eigenvectors": (lambda a: kept(abs(np.linalg.eigh(hermitian(a))[1])), SQUARE),
     "evolution": (evolution, SQUARE),
     "running maximum": (lambda a: kept(np.maximum.accumulate(a, axis=0)), TALL),
+    "running maximum of columns": (lambda a: kept(tg.cummax(a)) + kept(tg.cummax(a, 1)), TALL),
     "running minimum": (lambda a: kept(np.minimum.accumulate(a, axis=1)), TALL),
     "running maximum of stacks": (lambda a: kept(np.maximum.accumulate(a, axis=1)), STACK),
     "drawdown": (lambda y: kept(y / np.maximum.accumulate(y)), WIDE[0] + 4.0),

@@ -490,11 +490,9 @@ def _matmul(parts: Parts, node: Node) -> Pair | None:
 @_rule("contract")
 def _contract(parts: Parts, node: Node) -> Pair | None:
     (operands,) = node.args
-    pairs = []
-    for x in operands:
-        if not isinstance(x, Node):
-            return None
-        pairs.append([parts.array(p, x.shape) if p else 0.0 for p in parts.pair(x)])
+    if len(operands) > 2 or not all(isinstance(x, Node) for x in operands):
+        return None
+    pairs = [[parts.array(p, x.shape) if p else 0.0 for p in parts.pair(x)] for x in operands]
 
     def product(*factors: Part) -> Part:
         if not all(isinstance(factor, Node) for factor in factors):
