@@ -18,6 +18,7 @@ from tapegrad.ops.table.op import normalize_axes
 
 FLOAT, SINGLE = np.dtype(np.float64), np.dtype(np.float32)
 INTEGER, BOOLEAN = np.dtype(np.int64), np.dtype(np.bool_)
+NARROW = frozenset(map(np.dtype, ("i1", "i2", "i4", "u1", "u2", "u4")))  # read as int64
 COMPLEX = np.dtype(np.complex128)
 FLOATS = (FLOAT, SINGLE)
 
@@ -137,6 +138,8 @@ def check_compiled(node: Node) -> None:
         return
     if node.dtype == COMPLEX and node.name in _OF_COMPLEX:
         return
+    if node.dtype in NARROW and node.name == "input":
+        return
     if node.dtype not in (*FLOATS, INTEGER, BOOLEAN):
         raise NotRecordedError(f"{node.name} has dtype {node.dtype}")
     if node.name in ("input", "constant"):
@@ -161,7 +164,8 @@ def _is_of_integers(node: Node) -> bool:
 def _is_conversion(node: Node) -> bool:
     """Whether a value is another one in another dtype, of real numbers."""
     known = (*FLOATS, INTEGER, BOOLEAN)
-    return node.name == "astype" and node.args[0].dtype in known and node.dtype in known
+    is_known = node.name == "astype" and node.args[0].dtype in (*known, *NARROW)
+    return is_known and node.dtype in known
 
 
 def _is_test(node: Node) -> bool:

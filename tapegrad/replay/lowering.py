@@ -20,6 +20,7 @@ from tapegrad.replay.forms import (
     FLOAT,
     FLOATS,
     INTEGER,
+    NARROW,
     SINGLE,
     VIEWS_OF_ELEMENTS,
     Form,
@@ -36,7 +37,6 @@ _OF_ONE_DTYPE = (
     *("concatenate", "matmul", "product", "contract", "solve", "solve_triangular"),
     *("full_convolution", "valid_correlation"),
 )
-_NARROW = frozenset(map(np.dtype, ("i1", "i2", "i4", "u1", "u2", "u4", "f2")))
 _MOST_PRODUCTS = 20  # that are spelt out: each takes a dozen lines
 _FEW_ELEMENTS = 9  # up to which the largest is found by comparisons in the loop over the results
 
@@ -56,7 +56,7 @@ def lowered(recorded: list[Node], only_ops: bool = False) -> tuple[list[Node], d
     recorded = _in_double_precision(recorded, same)
     are_few = sum(map(_has_few_terms, recorded)) <= _MOST_PRODUCTS
     for node in recorded:
-        node.args = _with_known_dtypes(replaced(node.args, same), node.dtype)
+        node.args = _with_known_dtypes(replaced(node.args, same), node.dtype, nodes)
         if node.name == "power":
             node.args = _with_float_exponents(node)
         if form_of(node) is Form.MAP:
@@ -103,8 +103,8 @@ def lowered(recorded: list[Node], only_ops: bool = False) -> tuple[list[Node], d
     return nodes, same
 
 
-def _with_known_dtypes(value: Any, dtype: np.dtype | None) -> Any:
-    """Return arguments with constants in a dtype that compiled code has, of equal numbers.
+def _with_known_dtypes(value: Any, dtype: np.dtype | None, nodes: list[Node]) -> Any:
+    """Return arguments in dtypes that compiled code has, of equal numbers.
 
     Parameters
     ----------
@@ -112,16 +112,19 @@ def _with_known_dtypes(value: Any, dtype: np.dtype | None) -> Any:
         The arguments, or one of them.
     dtype
         The dtype of what is made of them.
+    nodes
+        Where what computes them is added.
     """
     if type(value) in (list, tuple):
-        return type(value)(_with_known_dtypes(item, dtype) for item in value)
-    if isinstance(value, Node) and value.name == "constant" and value.dtype in _NARROW:
-        is_integer = value.dtype.kind in "iu"
-        if dtype == SINGLE:
-            return _converted(value, SINGLE, [])
-        if dtype in (FLOAT, BOOLEAN) or (is_integer and value.dtype != dtype):
-            return _converted(value, INTEGER if is_integer else FLOAT, [])
-    if isinstance(value, Node) and value.name == "constant" and value.dtype == np.uint64:
+        return type(value)(_with_known_dtypes(item, dtype, nodes) for item in value)
+    if not isinstance(value, Node) or value.name not in ("constant", "input"):
+        return value
+    is_float = dtype in (FLOAT, BOOLEAN)
+    if value.dtype in NARROW and value.dtype != dtype:
+        return _converted(value, SINGLE if dtype == SINGLE else INTEGER, nodes)
+    if value.name == "constant" and value.dtype == np.float16 and (is_float or dtype == SINGLE):
+        return _converted(value, SINGLE if dtype == SINGLE else FLOAT, nodes)
+    if value.name == "constant" and value.dtype == np.uint64:
         found = value.example.astype(np.int64)
         return Node("constant", found) if np.all(found >= 0) else value
     return value

@@ -147,3 +147,13 @@ def test_constants_of_other_dtypes(name, dtype):
     jitted = tg.jit(lambda x: f(x, c) * 1.0)
     assert is_compiled(jitted.inspect(x))
     assert_equal(jitted(x), f(x, c), 1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["i1", "i2", "i4", "u1", "u2", "u4"])
+@pytest.mark.parametrize("name", sorted(OF_CONSTANTS.keys() - {"indices", "function"}))
+def test_arguments_of_other_dtypes(name, dtype):
+    f, c, x = OF_CONSTANTS[name], COUNTS.astype(dtype), np.cos(np.arange(6.0)).reshape(2, 3)
+    jitted = tg.jit(lambda x, c: f(x, c) * 1.0)
+    assert is_compiled(jitted.inspect(x, c))
+    for given in (c, (c + 1).astype(dtype)):
+        assert_equal(jitted(x, given), f(x, given), 1e-12)

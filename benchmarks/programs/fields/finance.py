@@ -110,3 +110,18 @@ def binomial_tree(lib, parameters):
         hold = discount * (p * values[1:] + (1.0 - p) * values[:-1])
         values = np.maximum(hold, strike - prices)
     return values[0]
+
+
+def _draw_returns(rng):
+    return 0.1 * rng.standard_normal(12), 0.01 * rng.standard_normal((500, 12)) + 3e-4
+
+
+@program(_draw_returns)
+def drawdown_of_a_portfolio(lib, scores, returns):
+    """The mean drawdown and the expected shortfall of weights by scores."""
+    np = lib.np
+    weights = np.exp(scores) / np.sum(np.exp(scores))
+    own = returns @ weights
+    wealth = np.cumprod(1.0 + own)
+    drawdown = 1.0 - wealth / lib.running_maximum(wealth)
+    return np.mean(drawdown) - np.mean(np.sort(own)[:25]) + 0.1 * np.sum(weights**2)

@@ -120,3 +120,19 @@ def unsharp_mask(lib, x, wanted):
     columns = np.pad(blurred, ((0, 0), (2, 2)), mode="reflect")
     blurred = sum(w / 16.0 * columns[:, i : i + 128] for i, w in enumerate(weights))
     return np.mean(np.abs(x + 1.5 * (x - blurred) - wanted))
+
+
+def _draw_exit_wave(rng):
+    wave = rng.standard_normal((40, 40)) + 1j * rng.standard_normal((40, 40))
+    return wave, np.abs(rng.standard_normal((40, 40))) * 40.0
+
+
+@program(_draw_exit_wave)
+def ptychography(lib, specimen, measured):
+    """Intensities behind a probe: the specimen is complex."""
+    np = lib.np
+    axis = np.linspace(-2.0, 2.0, 40)
+    probe = np.exp(-(axis[:, None] ** 2) - axis**2)
+    wave = np.fft.fft2(specimen * probe)
+    amplitude = np.sqrt(wave.real**2 + wave.imag**2 + 1e-6)
+    return np.mean((amplitude - measured) ** 2)

@@ -123,3 +123,61 @@ def waveform_inversion(lib, speed, recorded):
 
     _, misfits = lib.scan(step, (pulse, pulse), recorded)
     return np.sum(misfits)
+
+
+def _draw_pulse(rng):
+    return (0.3 * rng.standard_normal((12, 2)),)
+
+
+@program(_draw_pulse)
+def pulse_of_a_gate(lib, amplitudes):
+    """The fidelity of a gate that twelve piecewise constant pulses make of two coupled qubits."""
+    np = lib.np
+    x = np.array([[0.0, 1.0], [1.0, 0.0]])
+    z = np.array([[1.0, 0.0], [0.0, -1.0]])
+    one = np.eye(2)
+    drift = np.kron(z, z) + 0.2 * (np.kron(z, one) - np.kron(one, z))
+    controls = np.stack([np.kron(x, one), np.kron(one, x)])
+    wanted = np.diag(np.exp(-0.25j * np.pi * np.array([1.0, -1.0, -1.0, 1.0])))
+    gate = np.eye(4) + 0.0j
+    for k in range(12):
+        hamiltonian = drift + np.einsum("c,cij->ij", amplitudes[k], controls)
+        gate = lib.expm(-0.15j * hamiltonian) @ gate
+    overlap = np.trace(np.conj(wanted).T @ gate) / 4.0
+    return 1.0 - np.abs(overlap) ** 2 + 1e-3 * np.sum(amplitudes**2)
+
+
+def _draw_flux(rng):
+    return 1.0 + 0.1 * rng.standard_normal(24), np.array([0.4])
+
+
+@program(_draw_flux)
+def ring_with_flux(lib, hopping, flux):
+    """The persistent current of a ring: eigenvalues of a Hermitian matrix, and its lowest state."""
+    np = lib.np
+    n = 24
+    turned = hopping * np.exp(1j * flux[0] / n)
+    upper = np.roll(np.eye(n), 1, axis=1) * turned[:, None]
+    energies, states = np.linalg.eigh(upper + np.conj(upper).T)
+    density = np.abs(states[:, 0]) ** 2
+    return np.sum(np.tanh(-energies)) + np.sum(density**2)
+
+
+def _draw_well(rng):
+    return (np.array([0.5, 0.05, 1.0]) + 0.01 * rng.standard_normal(3),)
+
+
+@program(_draw_well)
+def crank_nicolson(lib, well):
+    """Ten implicit steps of a packet in a well, with one complex matrix."""
+    np = lib.np
+    n, dt = 48, 0.05
+    x = np.linspace(-4.0, 4.0, n)
+    second = (2.0 * np.eye(n) - np.eye(n, k=1) - np.eye(n, k=-1)) / (2.0 * (8.0 / (n - 1)) ** 2)
+    energy = second + np.diag(well[0] * x**2 + well[1] * x**4 + well[2] * np.exp(-(x**2)))
+    forth, back = np.eye(n) + 0.5j * dt * energy, np.eye(n) - 0.5j * dt * energy
+    psi = np.exp(-((x - 1.0) ** 2) + 0.5j * x)
+    for _ in range(10):
+        psi = np.linalg.solve(forth, back @ psi)
+    density = np.abs(psi) ** 2
+    return np.sum(density * x) / np.sum(density)

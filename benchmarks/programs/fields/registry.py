@@ -46,6 +46,9 @@ class Library:
     """An array of computed numbers; ``numpy.array`` asks for their values."""
     bincount: Function
     """Sums of weights by index: ``(index, weights, length)``."""
+    expm: Function
+    running_maximum: Function
+    """The largest number up to each place of a vector."""
     value_and_grad: Callable[..., Function]
     """A compiled function that returns the value and the gradients: ``(function, argnums)``."""
     asarray: Function
@@ -59,10 +62,16 @@ class Library:
 
 
 def as_numbers(result: tuple[Any, Any]) -> tuple[float, np.ndarray]:
-    """The value, and the gradients as one vector."""
+    """The value, and the gradients as one vector.
+
+    Those by complex numbers are conjugates of each other in the two libraries: it has the real
+    parts, and the absolute values of the imaginary ones.
+    """
     value, gradients = result
     several = gradients if isinstance(gradients, tuple) else (gradients,)
-    return float(value), np.concatenate([np.ravel(np.asarray(g)) for g in several])
+    found = [np.ravel(np.asarray(g)) for g in several]
+    found = [np.concatenate([g.real, abs(g.imag)]) if np.iscomplexobj(g) else g for g in found]
+    return float(value), np.concatenate(found)
 
 
 PROGRAMS: dict[str, Program] = {}
@@ -106,6 +115,8 @@ def of_tapegrad(jit: bool = True) -> Library:
         add_at=add_at,
         array=tg.array,
         bincount=bincount,
+        expm=tg.linalg.expm,
+        running_maximum=np.maximum.accumulate,
         value_and_grad=value_and_grad,
         asarray=np.asarray,
     )
@@ -140,6 +151,8 @@ def of_jax() -> Library:
         add_at=add_at,
         array=jax.numpy.array,
         bincount=bincount,
+        expm=jax.scipy.linalg.expm,
+        running_maximum=jax.lax.cummax,
         value_and_grad=value_and_grad,
         asarray=jax.numpy.asarray,
     )

@@ -137,3 +137,42 @@ def recursive_filter(lib, coefficients, x, wanted):
 
     _, y = lib.scan(step, (np.zeros(()), np.zeros(())), x)
     return np.mean((y - wanted) ** 2)
+
+
+def _draw_series(rng):
+    return rng.standard_normal((24, 2)), rng.standard_normal((24, 2))
+
+
+@program(_draw_series)
+def soft_alignment(lib, a, b):
+    """Soft dynamic time warping of two series, by the antidiagonals of the table of costs."""
+    np, n, far = lib.np, 24, 1e6
+    costs = np.sum((a[:, None] - b[None]) ** 2, axis=-1)
+    rows = np.arange(n)
+    last, now = np.concatenate([np.zeros(1), np.full(n, far)]), np.full(n + 1, far)
+    for k in range(2 * n - 1):
+        columns = k - rows
+        inside = (columns >= 0) & (columns < n)
+        cost = np.where(inside, costs[rows, np.clip(columns, 0, n - 1)], far)
+        ways = np.stack([now[1:], now[:-1], last[:-1]])
+        reached = cost - 0.5 * lib.special.logsumexp(-ways / 0.5, axis=0)
+        reached = np.where(inside, reached, far)
+        last, now = now, np.concatenate([np.full(1, far), reached])
+    return now[n]
+
+
+def _draw_layers(rng):
+    return rng.uniform(1.0, 3.0, 6), rng.uniform(0.2, 1.0, 6)
+
+
+@program(_draw_layers)
+def layered_earth(lib, resistivity, thickness):
+    """Impedances of a layered earth at thirty frequencies, by tanh of complex numbers."""
+    np = lib.np
+    omega = 2.0 * np.pi * np.logspace(-2, 2, 30)
+    impedance = np.sqrt(1j * omega * 10.0 ** resistivity[5])
+    for k in range(4, -1, -1):
+        own = np.sqrt(1j * omega * 10.0 ** resistivity[k])
+        wave = np.tanh(0.02 * thickness[k] * np.sqrt(1j * omega / 10.0 ** resistivity[k]))
+        impedance = own * (impedance + own * wave) / (own + impedance * wave)
+    return np.sum(np.log(np.abs(impedance)) ** 2) + np.sum(np.angle(impedance) ** 2)

@@ -231,3 +231,53 @@ def negative_binomial_regression(lib, parameters, x, y):
         + shape * (np.log(shape) - log_total)
         + y * (eta - log_total)
     )
+
+
+def _draw_decays(rng):
+    t = np.linspace(0.0, 4.0, 120)
+    y = 2.0 * np.exp(-0.7 * t) + 1.2 * np.exp(-2.5 * t) + 0.05 * rng.standard_normal(120)
+    return np.array([0.5, 2.0]), t, y
+
+
+@program(_draw_decays)
+def variable_projection(lib, rates, t, y):
+    """Decays whose amplitudes are solved for: least squares inside of least squares."""
+    np = lib.np
+    basis = np.exp(-t[:, None] * np.exp(rates)[None, :])
+    basis = np.concatenate([basis, np.ones((120, 1))], axis=1)
+    amplitudes = np.linalg.lstsq(basis, y, rcond=None)[0]
+    return np.sum((y - basis @ amplitudes) ** 2)
+
+
+def _draw_pixels(rng):
+    scene = np.exp(rng.standard_normal((30, 30)))
+    return np.log(scene) * 0.9, rng.poisson(scene).astype(np.int32)
+
+
+@program(_draw_pixels)
+def photon_counts(lib, logarithms, counts):
+    """Poisson counts of pixels, integers of 32 bits, with neighbours that are alike."""
+    np = lib.np
+    smooth = np.sum(np.diff(logarithms, axis=0) ** 2) + np.sum(np.diff(logarithms, axis=1) ** 2)
+    return np.sum(np.exp(logarithms) - counts * logarithms) + 0.5 * smooth
+
+
+def _draw_supernovae(rng):
+    z = np.sort(0.01 + 1.2 * rng.random(200))
+    factor = np.linalg.cholesky(0.02 * np.eye(200) + 0.001)
+    return np.array([0.3, -0.9, 0.7]), z, 40.0 + 5.0 * np.log10(z) + 2.0, factor
+
+
+@program(_draw_supernovae)
+def supernovae(lib, parameters, z, magnitudes, factor):
+    """Distances by an integral that is interpolated, with correlated errors."""
+    np = lib.np
+    matter, state, hubble = parameters[0], parameters[1], parameters[2]
+    grid = np.linspace(0.0, 1.3, 400)
+    power = 3.0 * (1.0 + state)
+    rate = 1.0 / np.sqrt(matter * (1.0 + grid) ** 3 + (1.0 - matter) * (1.0 + grid) ** power)
+    steps = 0.5 * (rate[1:] + rate[:-1]) * np.diff(grid)
+    distance = np.concatenate([np.zeros(1), np.cumsum(steps)])
+    luminosity = (1.0 + z) * np.interp(z, grid, distance) * 2997.9 / hubble
+    rest = lib.solve_triangular(factor, magnitudes - 5.0 * np.log10(luminosity) - 25.0, lower=True)
+    return 0.5 * np.sum(rest**2)
