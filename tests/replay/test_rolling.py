@@ -184,7 +184,8 @@ PROGRAMS = {
 
 
 def given():
-    return RNG.normal(size=(60, 60)), 0.3 * RNG.normal(size=60)
+    draw = np.random.default_rng(1)
+    return draw.normal(size=(60, 60)), 0.3 * draw.normal(size=60)
 
 
 @pytest.mark.compiled

@@ -93,11 +93,7 @@ class Keeping:
             self.shadows.want(identifier)
         scope.stored = self.in_parts(scope, stored)
         if self.may_hand_over(scope):
-            self.handed, scope.stored = scope.stored, []
-            for number in self.handed:
-                maker = state.scopes.makers.get(number)
-                if isinstance(maker, Loop) and number == maker.trips:  # the function has no such
-                    state.note(number, Role.KEPT, number)
+            self.handed, scope.stored = state.handed_over(scope.stored), []
         scope.loop = self.loop_with_rows(scope)
         if scope.loop is not None or self.is_reserved(scope):
             for number in scope.stored:

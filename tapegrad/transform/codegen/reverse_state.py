@@ -29,6 +29,7 @@ from tapegrad.transform.codegen.writes import Writes
 from tapegrad.transform.ir import (
     FunctionIR,
     Let,
+    Loop,
     Role,
     Statement,
     name,
@@ -175,6 +176,14 @@ class ReverseState(Mode):
     def has(self) -> set[str]:
         """The numbers whose cotangents are initialized."""
         return self.region.has
+
+    def handed_over(self, stored: list[str]) -> list[str]:
+        """Return names that a caller keeps; note what the function has no variables for."""
+        for identifier in stored:
+            maker = self.scopes.makers.get(identifier)
+            if isinstance(maker, Loop) and identifier == maker.trips:
+                self.note(identifier, Role.KEPT, identifier)
+        return stored
 
     def handed_by(self, let: Let, variant: Any) -> list[str]:
         """Return the names of the numbers that a callee hands over."""
