@@ -20,7 +20,7 @@ from . import (
     special_functions,
     statistics,
 )
-from .registry import PROGRAMS, Library, Program, as_numbers, of_jax, of_tapegrad
+from .registry import PROGRAMS, Library, Program, as_numbers, of_jax, of_tapegrad, parts_of
 
 __all__ = [
     "PROGRAMS",
@@ -38,6 +38,7 @@ __all__ = [
     "machine_learning",
     "of_jax",
     "of_tapegrad",
+    "parts_of",
     "quantum",
     "signals",
     "special_functions",

@@ -62,16 +62,16 @@ class Library:
 
 
 def as_numbers(result: tuple[Any, Any]) -> tuple[float, np.ndarray]:
-    """The value, and the gradients as one vector.
-
-    Those by complex numbers are conjugates of each other in the two libraries: it has the real
-    parts, and the absolute values of the imaginary ones.
-    """
+    """The value, and the gradients as one vector: by real parts, then by imaginary ones."""
     value, gradients = result
     several = gradients if isinstance(gradients, tuple) else (gradients,)
-    found = [np.ravel(np.asarray(g)) for g in several]
-    found = [np.concatenate([g.real, abs(g.imag)]) if np.iscomplexobj(g) else g for g in found]
-    return float(value), np.concatenate(found)
+    return float(value), np.concatenate([part for g in several for part in parts_of(g)])
+
+
+def parts_of(array: Any) -> list[np.ndarray]:
+    """The real and imaginary parts of an array as vectors; real ones have one of them."""
+    flat = np.ravel(np.asarray(array))
+    return [flat.real, flat.imag] if np.iscomplexobj(flat) else [flat]
 
 
 PROGRAMS: dict[str, Program] = {}
@@ -138,8 +138,15 @@ def of_jax() -> Library:
         return jax.numpy.bincount(index, weights=weights, length=length)
 
     def value_and_grad(function: Function, argnums: int | tuple[int, ...]) -> Function:
-        compiled = jax.jit(jax.value_and_grad(function, argnums))
-        return lambda *arrays: jax.block_until_ready(compiled(*arrays))
+        differentiated = jax.value_and_grad(function, argnums)
+
+        @jax.jit
+        def run(*arrays: Any) -> Any:
+            value, gradients = differentiated(*arrays)
+            # JAX's are the conjugates of the directions of steepest ascent
+            return value, jax.tree.map(jax.numpy.conj, gradients)
+
+        return lambda *arrays: jax.block_until_ready(run(*arrays))
 
     return Library(
         name="JAX",
