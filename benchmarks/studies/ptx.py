@@ -39,7 +39,7 @@ from tapegrad.transform.ensembles.on_device import Kernel
 CAPABILITIES = ((7, 5), (8, 0), (9, 0))
 FLOAT, VECTOR = numba.float64, numba.float64[::1]
 # libdevice reduces large arguments of these in float64; the others need its precision
-OF_DOUBLES = {"sin", "cos", "tan", "sinc", "gammaln", "digamma", "polygamma"}
+OF_DOUBLES = {"sin", "cos", "tan", "sinc", "gammaln", "betaln", "digamma", "polygamma"}
 OF_DOUBLES |= {"erfcx_derivative", "sinc_derivative", "erfcx", "log_ndtr"}
 OF_DOUBLES |= {"i0", "i1", "i0e", "i1e", "ie_ratio"}
 
